@@ -214,10 +214,10 @@ func Issue(keys key.Ring, audience string, a Account, now time.Time, life time.D
 	if audience == "" {
 		audience = DefaultAudience
 	}
-	signer := keys.Sign()
-	if len(signer.Bytes) == 0 {
+	if len(keys.All()) == 0 {
 		return "", time.Time{}, errors.New("account: the secret account-key is not set")
 	}
+	signer := keys.Sign()
 	expires := now.Add(life).Truncate(time.Second)
 	t := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
 		RegisteredClaims: jwt.RegisteredClaims{

@@ -1,0 +1,249 @@
+package pdf
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/go-text/typesetting/di"
+	"github.com/go-text/typesetting/font"
+	"github.com/go-text/typesetting/language"
+	"github.com/go-text/typesetting/shaping"
+	"golang.org/x/image/math/fixed"
+	"golang.org/x/text/unicode/bidi"
+)
+
+// em is the size every text is shaped at: PDF measures glyphs in thousandths.
+const em = 1000
+
+// missing is drawn for a character that no font has: U+FFFD, so that it is seen
+// that something stands there.
+const missing = '�'
+
+// typesetter turns strings into positioned glyphs. It is not safe for
+// concurrent use; Fonts keeps a few for reuse, as their caches are worth much.
+type typesetter struct {
+	fonts   *Fonts
+	shaper  shaping.HarfbuzzShaper
+	cut     shaping.Segmenter
+	wrapper shaping.LineWrapper
+	faces   map[string]*face
+	byFace  map[*font.Face]*face
+
+	// What ResolveFace chooses by.
+	script language.Script
+	bold   bool
+	err    error
+}
+
+// face is a font as a document uses it.
+type face struct {
+	*font.Face
+	from *loadedFont
+	bold bool // drawn from a bold file
+}
+
+func (f *Fonts) take() *typesetter {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.idle); n > 0 {
+		t := f.idle[n-1]
+		f.idle = f.idle[:n-1]
+		return t
+	}
+	return &typesetter{fonts: f, faces: map[string]*face{}, byFace: map[*font.Face]*face{}}
+}
+
+func (f *Fonts) give(t *typesetter) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.idle) < maxIdle {
+		f.idle = append(f.idle, t)
+	}
+}
+
+func (t *typesetter) face(name string) *face {
+	if f, ok := t.faces[name]; ok {
+		return f
+	}
+	l, err := t.fonts.load(name)
+	if err != nil {
+		if t.err == nil {
+			t.err = err
+		}
+		return nil
+	}
+	f := &face{Face: font.NewFace(l.font), from: l, bold: name == t.fonts.files.Bold}
+	t.faces[name], t.byFace[f.Face] = f, f
+	return f
+}
+
+// SetScript is told the script of the runes that follow (shaping.FontmapScript).
+func (t *typesetter) SetScript(s language.Script) { t.script = s }
+
+// ResolveFace chooses the font for a rune: its script's, the text font, the
+// others in order (shaping.Fontmap).
+func (t *typesetter) ResolveFace(r rune) *font.Face {
+	files := t.fonts.files
+	text := files.Text
+	if t.bold {
+		text = files.Bold
+	}
+	try := []string{text}
+	if name, ok := files.ByScript[t.script]; ok && name != files.Text {
+		try = []string{name, text}
+	}
+	if own, ok := files.ByScript[language.LookupScript(r)]; ok && own != files.Text {
+		try = append(try, own)
+	}
+	for _, name := range append(try, files.Then...) {
+		if f := t.face(name); f != nil {
+			if _, ok := f.NominalGlyph(r); ok {
+				return f.Face
+			}
+		}
+	}
+	if f := t.face(text); f != nil {
+		return f.Face
+	}
+	return nil
+}
+
+// line is one line of set text, its runs from left to right.
+type line struct {
+	text  string
+	runs  []run
+	width float64 // in thousandths of the size
+}
+
+type run struct {
+	face   *face
+	faux   bool // bold was asked for and the font has none
+	glyphs []shaping.Glyph
+	text   []rune // of the whole paragraph; clusters index into it
+	rtl    bool
+}
+
+// set shapes s and breaks it into lines of at most width (thousandths of the
+// size; 0 for no limit). More than maxLines end in an ellipsis; 0 for no limit.
+// Control characters and line breaks in s become spaces.
+func (t *typesetter) set(s string, bold bool, width float64, maxLines int) []line {
+	s = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, string(missing))))
+	if s == "" {
+		return nil
+	}
+	t.bold = bold
+	paragraph := t.covered([]rune(s))
+	direction := baseDirection(s)
+	runs := t.shape(paragraph, direction)
+	if runs == nil {
+		return nil
+	}
+	limit := 1 << 30
+	if width > 0 {
+		limit = int(width)
+	}
+	config := shaping.WrapConfig{Direction: direction, TruncateAfterLines: maxLines, BreakPolicy: shaping.WhenNecessary}
+	if maxLines > 0 {
+		if dots := t.shape([]rune("…"), direction); len(dots) > 0 {
+			config.Truncator = dots[0]
+		}
+	}
+	wrapped, cutOff := t.wrapper.WrapParagraph(config, limit, paragraph, shaping.NewSliceIterator(runs))
+
+	var lines []line
+	for i, outs := range wrapped {
+		set := line{text: lineText(paragraph, outs, cutOff > 0 && i == len(wrapped)-1)}
+		outs = slices.Clone(outs)
+		slices.SortStableFunc(outs, func(a, b shaping.Output) int { return cmp.Compare(a.VisualIndex, b.VisualIndex) })
+		for _, out := range outs {
+			f := t.byFace[out.Face]
+			if f == nil || len(out.Glyphs) == 0 {
+				continue
+			}
+			set.runs = append(set.runs, run{
+				face: f, faux: bold && !f.bold, text: paragraph,
+				glyphs: slices.Clone(out.Glyphs), rtl: out.Direction == di.DirectionRTL,
+			})
+			for _, g := range out.Glyphs {
+				set.width += thousandths(g.XAdvance)
+			}
+		}
+		lines = append(lines, set)
+	}
+	return lines
+}
+
+// covered replaces what no font has by U+FFFD: an empty glyph would leave a
+// name blank.
+func (t *typesetter) covered(paragraph []rune) []rune {
+	for i, r := range paragraph {
+		if unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
+			continue
+		}
+		t.script = language.LookupScript(r)
+		f := t.ResolveFace(r)
+		if f == nil {
+			return nil
+		}
+		if _, ok := f.NominalGlyph(r); !ok {
+			paragraph[i] = missing
+		}
+	}
+	return paragraph
+}
+
+func (t *typesetter) shape(paragraph []rune, direction di.Direction) []shaping.Output {
+	if len(paragraph) == 0 || t.face(t.fonts.files.Text) == nil {
+		return nil
+	}
+	input := shaping.Input{
+		Text: paragraph, RunEnd: len(paragraph), Direction: direction,
+		Size: fixed.I(em), Language: language.NewLanguage("en"),
+	}
+	var outs []shaping.Output
+	for _, part := range t.cut.Split(input, t) {
+		outs = append(outs, t.shaper.Shape(part))
+	}
+	return outs
+}
+
+func lineText(paragraph []rune, outs []shaping.Output, cutOff bool) string {
+	first, last := len(paragraph), 0
+	for i, out := range outs {
+		if cutOff && i == len(outs)-1 && i > 0 && out.Runes.Count <= 1 {
+			continue // the ellipsis, whose range is its own
+		}
+		first, last = min(first, out.Runes.Offset), max(last, out.Runes.Offset+out.Runes.Count)
+	}
+	if first >= last {
+		return ""
+	}
+	s := strings.TrimSpace(string(paragraph[first:min(last, len(paragraph))]))
+	if cutOff {
+		s += "…"
+	}
+	return s
+}
+
+// baseDirection is that of the first strong character (Unicode UAX 9, P2).
+func baseDirection(s string) di.Direction {
+	for _, r := range s {
+		p, _ := bidi.LookupRune(r)
+		switch p.Class() {
+		case bidi.L:
+			return di.DirectionLTR
+		case bidi.R, bidi.AL:
+			return di.DirectionRTL
+		}
+	}
+	return di.DirectionLTR
+}
+
+func thousandths(v fixed.Int26_6) float64 { return float64(v) / 64 }
