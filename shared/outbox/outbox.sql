@@ -1,0 +1,54 @@
+-- name: add
+-- One thing to do, in the caller's transaction.
+INSERT INTO outbox (sale_id, kind, subject, payload, due_at, trace_id)
+VALUES ($1, $2, $3, $4, now(), $5);
+
+-- name: due-sales
+-- Which sales have something due: a look without locks (SQL rule 8).
+SELECT DISTINCT sale_id FROM outbox
+WHERE done_at IS NULL AND due_at <= now() AND kind = ANY ($1)
+ORDER BY sale_id LIMIT $2;
+
+-- name: claim
+-- Takes due rows of one sale for the length of the claim. By state, never by a
+-- sequence: a row that commits late is found all the same (field case 61).
+WITH due AS (
+    SELECT o.sale_id, o.outbox_id FROM outbox o
+    WHERE o.sale_id = $1 AND o.kind = $2 AND o.done_at IS NULL AND o.due_at <= now()
+    ORDER BY o.due_at, o.outbox_id LIMIT $3
+    FOR UPDATE SKIP LOCKED)
+UPDATE outbox o SET due_at = now() + $4::interval, tries = o.tries + 1
+FROM due
+WHERE o.sale_id = $1 AND o.sale_id = due.sale_id AND o.outbox_id = due.outbox_id
+RETURNING o.outbox_id, o.subject, o.payload, o.created_at, o.tries, o.trace_id;
+
+-- name: done
+-- The first time of being done is kept.
+UPDATE outbox SET done_at = now(), error = NULL
+WHERE sale_id = $1 AND outbox_id = $2 AND done_at IS NULL;
+
+-- name: again
+-- Failed, or not due yet: due again after a wait, with the reason.
+UPDATE outbox SET due_at = now() + $3::interval, tries = $4, error = $5
+WHERE sale_id = $1 AND outbox_id = $2 AND done_at IS NULL;
+
+-- name: aside
+-- Failed as often as needs an alert; the first such time is kept.
+UPDATE outbox SET due_at = now() + $3::interval, tries = $4, error = $5, set_aside_at = LEAST(set_aside_at, now())
+WHERE sale_id = $1 AND outbox_id = $2 AND done_at IS NULL;
+
+-- name: put-back
+-- Claimed and not begun: as if it had not been claimed.
+UPDATE outbox SET due_at = now(), tries = tries - 1
+WHERE sale_id = $1 AND outbox_id = ANY ($2) AND done_at IS NULL;
+
+-- name: set-aside
+-- How many rows of a kind have failed as often as needs an alert.
+SELECT count(*) FROM outbox
+WHERE sale_id = $1 AND kind = $2 AND done_at IS NULL AND set_aside_at IS NOT NULL;
+
+-- name: overdue
+-- Invariant 5: what is still undone so long after it was due.
+SELECT sale_id, kind, count(*), min(created_at) FROM outbox
+WHERE done_at IS NULL AND due_at < now() - $1::interval
+GROUP BY sale_id, kind ORDER BY sale_id, kind LIMIT $2;
