@@ -28,8 +28,12 @@ const (
 	workTime   = Claim - 10*time.Second // of one row, so that it ends inside its claim
 	maxError   = 500                    // characters of an error kept in the row
 	overdueFor = 60 * time.Second       // invariant 5
-	alertKind  = "outbox"               // of a kind of row that fails
-	lateKind   = "outbox-late"          // of rows that nobody works at
+)
+
+// Kinds of alerts; their subject is the kind of the rows.
+const (
+	AlertKind = "outbox"      // rows that fail
+	LateKind  = "outbox-late" // rows that nobody works at
 )
 
 // Work does what a row asks for, outside any transaction. It may be called for
