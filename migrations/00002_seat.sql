@@ -45,6 +45,50 @@ END
 $$;
 -- +goose StatementEnd
 
+-- Picks and locks p_quantity free seats of a class in order of number: among
+-- p_choice where that is given, without p_avoid. Without p_wait seats that
+-- another transaction is at are passed over; with it each is waited for, at most
+-- 250 ms. Returns NULL or fewer where there are not enough.
+-- +goose StatementBegin
+CREATE FUNCTION seat_pick(p_sale bigint, p_class text, p_choice integer[], p_quantity integer, p_from integer, p_to integer,
+                          p_standby_first boolean, p_avoid integer[], p_wait boolean) RETURNS integer[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_got integer[];
+BEGIN
+    IF p_choice IS NOT NULL THEN
+        SELECT array_agg(number) INTO v_got FROM (
+            SELECT number FROM seat
+            WHERE sale_id = p_sale AND number = ANY (p_choice) AND class = p_class
+              AND v_now >= ALL (taken_until[p_from:p_to])
+              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
+              AND number <> ALL (p_avoid)
+            ORDER BY number LIMIT p_quantity FOR UPDATE SKIP LOCKED) free;
+    ELSIF NOT p_wait THEN
+        SELECT array_agg(number) INTO v_got FROM (
+            SELECT number FROM seat
+            WHERE sale_id = p_sale AND class = p_class
+              AND v_now >= ALL (taken_until[p_from:p_to])
+              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
+              AND number <> ALL (p_avoid)
+            ORDER BY number LIMIT p_quantity FOR UPDATE SKIP LOCKED) free;
+    ELSE
+        PERFORM set_config('lock_timeout', '250ms', true);
+        SELECT array_agg(number) INTO v_got FROM (
+            SELECT number FROM seat
+            WHERE sale_id = p_sale AND class = p_class
+              AND v_now >= ALL (taken_until[p_from:p_to])
+              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
+              AND number <> ALL (p_avoid)
+            ORDER BY number LIMIT p_quantity FOR UPDATE) free;
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+    RETURN v_got;
+END
+$$;
+-- +goose StatementEnd
+
 -- free -> held. With p_standby_first only legs that `match` has passed by.
 -- +goose StatementBegin
 CREATE FUNCTION seat_hold(p_sale bigint, p_booking bigint, p_seats integer[], p_from integer, p_to integer,
@@ -247,6 +291,7 @@ $$;
 REVOKE EXECUTE ON FUNCTION
     seat_lock(bigint, integer[]),
     seat_lock_interval(bigint, integer[], integer, integer),
+    seat_pick(bigint, text, integer[], integer, integer, integer, boolean, integer[], boolean),
     seat_hold(bigint, bigint, integer[], integer, integer, timestamptz, boolean),
     seat_extend(bigint, bigint, integer[], integer, integer, timestamptz),
     seat_let_go(bigint, bigint, integer[], integer, integer),
@@ -259,6 +304,7 @@ FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     seat_lock(bigint, integer[]),
     seat_lock_interval(bigint, integer[], integer, integer),
+    seat_pick(bigint, text, integer[], integer, integer, integer, boolean, integer[], boolean),
     seat_hold(bigint, bigint, integer[], integer, integer, timestamptz, boolean),
     seat_extend(bigint, bigint, integer[], integer, integer, timestamptz),
     seat_let_go(bigint, bigint, integer[], integer, integer),
@@ -270,4 +316,4 @@ GRANT EXECUTE ON FUNCTION
 TO holdfast_app;
 
 -- +goose Down
-DROP FUNCTION seat_released, seat_create, seat_considered, seat_free, seat_book, seat_let_go, seat_extend, seat_hold, seat_lock_interval, seat_lock;
+DROP FUNCTION seat_released, seat_create, seat_considered, seat_free, seat_book, seat_let_go, seat_extend, seat_hold, seat_pick, seat_lock_interval, seat_lock;

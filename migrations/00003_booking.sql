@@ -218,36 +218,14 @@ BEGIN
         -- Each try stands in a subtransaction that is undone when it finds too
         -- few, so that no try waits while it keeps another's locks.
         FOR v_try IN 1..3 LOOP
+            CONTINUE WHEN v_try = 1 AND p_seats IS NULL AND p_choice IS NULL;
             BEGIN
                 v_now := clock_timestamp();
                 IF p_seats IS NOT NULL THEN
                     v_got := p_seats;
-                ELSIF v_try = 1 THEN -- what the caller chose on its map
-                    SELECT array_agg(number) INTO v_got FROM (
-                        SELECT number FROM seat
-                        WHERE sale_id = p_sale AND number = ANY (p_choice) AND class = p_class
-                          AND v_now >= ALL (taken_until[p_from:p_to])
-                          AND (NOT v_first OR considered_at >= ALL (taken_until[p_from:p_to]))
-                          AND number <> ALL (v_avoid)
-                        ORDER BY number LIMIT p_quantity FOR UPDATE SKIP LOCKED) free;
-                ELSIF v_try = 2 THEN -- any that nobody is at
-                    SELECT array_agg(number) INTO v_got FROM (
-                        SELECT number FROM seat
-                        WHERE sale_id = p_sale AND class = p_class
-                          AND v_now >= ALL (taken_until[p_from:p_to])
-                          AND (NOT v_first OR considered_at >= ALL (taken_until[p_from:p_to]))
-                          AND number <> ALL (v_avoid)
-                        ORDER BY number LIMIT p_quantity FOR UPDATE SKIP LOCKED) free;
-                ELSE -- in order, waiting for who is at them
-                    PERFORM set_config('lock_timeout', '250ms', true);
-                    SELECT array_agg(number) INTO v_got FROM (
-                        SELECT number FROM seat
-                        WHERE sale_id = p_sale AND class = p_class
-                          AND v_now >= ALL (taken_until[p_from:p_to])
-                          AND (NOT v_first OR considered_at >= ALL (taken_until[p_from:p_to]))
-                          AND number <> ALL (v_avoid)
-                        ORDER BY number LIMIT p_quantity FOR UPDATE) free;
-                    PERFORM set_config('lock_timeout', '0', true);
+                ELSE -- what the caller chose on its map; any that nobody is at; waiting for who is
+                    v_got := seat_pick(p_sale, p_class, CASE WHEN v_try = 1 THEN p_choice END, p_quantity, p_from, p_to,
+                        v_first, v_avoid, v_try = 3);
                 END IF;
                 IF cardinality(v_got) IS DISTINCT FROM p_quantity THEN
                     RAISE EXCEPTION 'too few' USING ERRCODE = 'HF001';
@@ -273,7 +251,7 @@ BEGIN
             END;
         END LOOP;
         IF v_answer IS NULL THEN
-            v_answer := hold_refusal(p_sale, p_class, p_seats, p_from, p_to, p_quantity);
+            v_answer := hold_refusal(p_sale, p_class, p_seats, p_from, p_to, p_quantity, v_first);
         END IF;
     END;
 
@@ -290,8 +268,8 @@ $$;
 -- Why a hold found too few: named seats that are taken, none left, or free seats
 -- that standby has not been offered yet.
 -- +goose StatementBegin
-CREATE FUNCTION hold_refusal(p_sale bigint, p_class text, p_seats integer[], p_from integer, p_to integer, p_quantity integer)
-RETURNS jsonb
+CREATE FUNCTION hold_refusal(p_sale bigint, p_class text, p_seats integer[], p_from integer, p_to integer, p_quantity integer,
+                             p_standby_first boolean) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
@@ -299,7 +277,7 @@ DECLARE
     v_free integer;
 BEGIN
     SELECT array_agg(number ORDER BY number) FILTER (WHERE NOT v_now >= ALL (taken_until[p_from:p_to])),
-           count(*) FILTER (WHERE v_now >= ALL (taken_until[p_from:p_to])
+           count(*) FILTER (WHERE p_standby_first AND v_now >= ALL (taken_until[p_from:p_to])
                               AND NOT considered_at >= ALL (taken_until[p_from:p_to]))
     INTO v_taken, v_free
     FROM seat WHERE sale_id = p_sale AND class = p_class AND (p_seats IS NULL OR number = ANY (p_seats));
