@@ -1,0 +1,143 @@
+package rush
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A disturbance is something broken on purpose while the crowd is there.
+type disturbance struct {
+	phase string // draw, wait, admit
+	what  string // flush, kill, promote
+}
+
+// Phases of a rush in which something can be broken.
+const (
+	PhaseDraw  = "draw"  // while the draw is open
+	PhaseWait  = "wait"  // the draw has closed, almost everybody waits
+	PhaseAdmit = "admit" // people are being admitted and buy
+)
+
+// settle is how long the platform has after a disturbance before places are
+// asked again; recovery from the stream runs at the next tick or reconcile.
+const settle = 3 * time.Second
+
+// disturb waits for each phase and breaks what was asked for in it. Before and
+// after each disturbance a sample of people is asked for their places.
+func (r *run) disturb(ctx context.Context, list []disturbance) {
+	for _, phase := range []string{PhaseDraw, PhaseWait, PhaseAdmit} {
+		var due []disturbance
+		for _, d := range list {
+			if d.phase == phase {
+				due = append(due, d)
+			}
+		}
+		if len(due) == 0 {
+			continue
+		}
+		if !r.reach(ctx, phase) {
+			if ctx.Err() == nil {
+				r.c.story.problem("the rush was over before anything could be broken in the phase " + phase)
+			}
+			return
+		}
+		for _, d := range due {
+			r.askPlaces(ctx, "before "+d.what)
+			r.c.inFault.Add(1)
+			err := r.breakIt(ctx, d)
+			if err != nil {
+				r.c.story.problem(fmt.Sprintf("%s in the phase %s did not work: %v", d.what, phase, err))
+			}
+			sleepUntil(ctx, time.Now().Add(settle))
+			r.c.inFault.Add(-1)
+			r.askPlaces(ctx, "after "+d.what)
+		}
+	}
+}
+
+// reach waits until the phase has come; false when the rush ended before.
+func (r *run) reach(ctx context.Context, phase string) bool {
+	draw := r.o.Draw
+	for {
+		since := time.Since(r.c.target.opens)
+		switch phase {
+		case PhaseDraw:
+			if since >= draw/4 {
+				return true
+			}
+		case PhaseWait:
+			if s := r.c.story.state(); s != "" && s != "before" && s != "drawing" {
+				return true
+			}
+		case PhaseAdmit:
+			if r.c.m.admitted.Load() > 0 && r.c.m.heldSeats.Load() > 0 {
+				return true
+			}
+		}
+		select {
+		case <-r.c.over:
+			return false
+		default:
+		}
+		if !sleepUntil(ctx, time.Now().Add(100*time.Millisecond)) {
+			return false
+		}
+	}
+}
+
+func (r *run) breakIt(ctx context.Context, d disturbance) error {
+	switch d.what {
+	case "flush":
+		return r.flush(ctx)
+	case "kill":
+		return r.killFunctions()
+	case "promote":
+		if err := r.o.Platform.Promote(ctx, r.c.story.tell); err != nil {
+			return err
+		}
+		r.promotions++
+		return nil
+	}
+	return fmt.Errorf("unknown disturbance %q", d.what)
+}
+
+// flush empties Redis.
+func (r *run) flush(ctx context.Context) error {
+	opts, err := redis.ParseURL(r.o.Platform.Redis)
+	if err != nil {
+		return err
+	}
+	c := redis.NewClient(opts)
+	defer c.Close()
+	n, _ := c.DBSize(ctx).Result()
+	if err := c.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	r.flushes++
+	r.c.story.tell("Redis was emptied (%s keys)", count(int(n)))
+	return nil
+}
+
+// killFunctions sends SIGKILL to every function process of the platform, which
+// starts them again.
+func (r *run) killFunctions() error {
+	names := 0
+	for _, q := range processes() {
+		if q.parent != r.o.Platform.PID || kindOf(q) != isFunction {
+			continue
+		}
+		if err := syscall.Kill(q.pid, syscall.SIGKILL); err == nil {
+			names++
+		}
+	}
+	if names == 0 {
+		return fmt.Errorf("process %d has no function processes: was the platform started with --processes?", r.o.Platform.PID)
+	}
+	r.kills += names
+	r.c.story.tell("%d function processes were killed with SIGKILL", names)
+	return nil
+}

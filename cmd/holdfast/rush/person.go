@@ -1,0 +1,356 @@
+package rush
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// How a browser behaves when something does not work.
+const (
+	retryFirst = time.Second      // first pause after a failed request
+	retryMost  = 10 * time.Second // pauses double up to this
+	// scriptTaps is how often a script joins again, and scriptPause how fast.
+	scriptTaps  = 20
+	scriptPause = 100 * time.Millisecond
+	// holdTries bounds how often one asks for seats that somebody was faster at
+	// before looking at the room's document again.
+	holdTries = 4
+	// settleEvery is how often the page asks whether the payment has arrived.
+	settleEvery = time.Second
+)
+
+// person is one customer, from the first tap to the ticket.
+type person struct {
+	c *crowd
+	character
+	account string
+	auth    header
+	rand    *rand.Rand
+
+	mu         sync.Mutex // the checks of places ask on the person's behalf
+	placeToken string
+
+	inLine  bool
+	left    time.Time // when the page is closed; zero: never
+	poll    time.Duration
+	place   int64 // 0: not told yet
+	state   string
+	admit   header
+	admitBy time.Time
+	keys    int // idempotency keys used
+}
+
+func (p *person) live(ctx context.Context) {
+	token, err := p.c.token(p.account)
+	if err != nil {
+		p.c.story.problem("account token: " + err.Error())
+		return
+	}
+	p.auth = header{"Authorization", "Bearer " + token}
+	if !p.enter(ctx) {
+		return
+	}
+	for p.wait(ctx) {
+		if done := p.shop(ctx); done || ctx.Err() != nil {
+			return
+		}
+		if !p.rejoin(ctx) {
+			return
+		}
+	}
+}
+
+// enter joins the line: the first attempt is counted, then it is tried again
+// as a browser would. It returns false when the rush is over before.
+func (p *person) enter(ctx context.Context) bool {
+	planned := p.c.target.opens.Add(p.arrives)
+	if !sleepUntil(ctx, planned) {
+		return false
+	}
+	pause := retryFirst
+	for try := 1; ; try++ {
+		a, err := p.post(ctx, opJoin, map[string]any{"sale": p.c.target.sale}, planned)
+		if ctx.Err() != nil {
+			return false
+		}
+		ok := err == nil && a.ok()
+		// A script that taps before the opening and is told so has not failed to
+		// join: it has not been able to yet.
+		early := err == nil && a.status == 425
+		if try == 1 && !early {
+			p.c.countFirst(ok, p.account, a, err)
+		}
+		if ok {
+			p.c.m.joined.Add(1)
+			p.c.m.at().joined.Add(1)
+			p.inLine = true
+			break
+		}
+		if early {
+			try, pause = 0, scriptPause
+		}
+		planned = time.Now().Add(max(pause, a.retryAfter))
+		if !sleepUntil(ctx, planned) {
+			return false
+		}
+		pause = min(2*pause, retryMost)
+	}
+	if p.leaves > 0 {
+		p.left = time.Now().Add(p.leaves)
+	}
+	if p.script {
+		p.tapAgain(ctx)
+	}
+	return ctx.Err() == nil
+}
+
+// tapAgain joins over and over without a token, as a script that hopes for a
+// better place does.
+func (p *person) tapAgain(ctx context.Context) {
+	for range scriptTaps {
+		planned := time.Now().Add(scriptPause)
+		if !sleepUntil(ctx, planned) {
+			return
+		}
+		_, _ = p.post(ctx, opJoin, map[string]any{"sale": p.c.target.sale}, planned)
+	}
+}
+
+// post is join-room's POST; what the answer says is taken in. With op opPlace
+// the Place-Token is sent.
+func (p *person) post(ctx context.Context, op string, body map[string]any, planned time.Time) (answer, error) {
+	headers := []header{p.auth}
+	if op == opPlace {
+		p.mu.Lock()
+		headers = append(headers, header{"Place-Token", p.placeToken})
+		p.mu.Unlock()
+	}
+	a, err := p.send(ctx, op, "/function/join-room", headers, body, planned)
+	if err != nil || !a.ok() {
+		return a, err
+	}
+	var j joinAnswer
+	if err := json.Unmarshal(a.body, &j); err != nil {
+		return a, fmt.Errorf("rush: join-room: %w", err)
+	}
+	p.took(j)
+	return a, nil
+}
+
+func (p *person) took(j joinAnswer) {
+	p.mu.Lock()
+	if j.PlaceToken != "" {
+		p.placeToken = j.PlaceToken
+	}
+	p.mu.Unlock()
+	if j.Place != nil {
+		p.place = *j.Place
+		p.c.line.told(p.account, *j.Place)
+	}
+	p.state = j.State
+	if j.PollAfterMS > 0 {
+		p.poll = time.Duration(j.PollAfterMS) * time.Millisecond
+	}
+	if j.AdmitToken != "" && j.AdmitFor != "standby" {
+		if p.admit.value == "" {
+			p.c.m.admitted.Add(1)
+			p.c.m.at().admitted.Add(1)
+			p.c.story.mark(&p.c.story.firstAdmitted)
+		}
+		p.admit = header{"Admit-Token", j.AdmitToken}
+		if j.AdmitExpiresAt != nil {
+			p.admitBy = *j.AdmitExpiresAt
+		}
+	}
+}
+
+// wait stands in line until one is admitted. It returns false when the person
+// has gone: the page was closed, or it is all over.
+func (p *person) wait(ctx context.Context) bool {
+	pause := retryFirst
+	slept := p.sleeps == 0
+	for {
+		if p.admit.value != "" {
+			return true
+		}
+		sleep := p.poll
+		if sleep <= 0 {
+			sleep = 2 * time.Second
+		}
+		wake := time.Now().Add(sleep)
+		if !slept {
+			slept = true
+			wake = time.Now().Add(p.sleeps)
+		}
+		if !p.left.IsZero() && wake.After(p.left) {
+			if sleepUntil(ctx, p.left) {
+				p.c.m.left.Add(1)
+			}
+			return false
+		}
+		select {
+		case <-p.c.over:
+			p.c.m.refused.Add(1)
+			return false
+		default:
+		}
+		if !p.sleepOrOver(ctx, wake) {
+			if ctx.Err() == nil {
+				p.c.m.refused.Add(1)
+			}
+			return false
+		}
+		doc, err := p.c.getStatus(ctx, wake)
+		if err != nil {
+			if !sleepUntil(ctx, time.Now().Add(pause)) {
+				return false
+			}
+			pause = min(2*pause, retryMost)
+			continue
+		}
+		pause = retryFirst
+		if doc.PollAfterMS > 0 && p.place == 0 {
+			p.poll = time.Duration(doc.PollAfterMS) * time.Millisecond
+		}
+		switch {
+		case p.place == 0 && (doc.State == "before" || doc.State == "drawing"):
+			// Nobody has a place yet: the document says when to ask.
+		case p.place == 0, p.place <= doc.Serving && doc.State != "sold_out":
+			a, err := p.post(ctx, opPlace, map[string]any{"sale": p.c.target.sale}, time.Now())
+			if err == nil && !a.ok() {
+				p.again(ctx, a)
+			}
+			if p.state == "lapsed" && !p.rejoin(ctx) {
+				return false
+			}
+		}
+	}
+}
+
+// again waits out a refusal for as long as the answer asks.
+func (p *person) again(ctx context.Context, a answer) {
+	if a.retryAfter > 0 {
+		sleepUntil(ctx, time.Now().Add(a.retryAfter+time.Duration(p.rand.Int64N(int64(time.Second)))))
+	}
+}
+
+// rejoin asks for a new place at the tail, after a lapse or a used admission.
+func (p *person) rejoin(ctx context.Context) bool {
+	select {
+	case <-p.c.over:
+		p.c.m.refused.Add(1)
+		return false
+	default:
+	}
+	p.c.line.left(p.account)
+	p.place, p.admit = 0, header{}
+	pause := retryFirst
+	for {
+		a, err := p.post(ctx, opPlace, map[string]any{"sale": p.c.target.sale, "rejoin": true}, time.Now())
+		if err == nil && a.ok() {
+			return true
+		}
+		if !p.sleepOrOver(ctx, time.Now().Add(max(pause, a.retryAfter))) {
+			if ctx.Err() == nil {
+				p.c.m.refused.Add(1)
+			}
+			return false
+		}
+		pause = min(2*pause, retryMost)
+	}
+}
+
+// send posts a body. A doubler sends every request twice at the same time with
+// the same Idempotency-Key; the answers must agree.
+func (p *person) send(ctx context.Context, op, path string, headers []header, body any, planned time.Time) (answer, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return answer{}, err
+	}
+	if !p.doubler {
+		return p.c.call(ctx, op, "POST", path, planned, headers, raw)
+	}
+	var second answer
+	var secondErr error
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		second, secondErr = p.c.call(ctx, op, "POST", path, planned, headers, raw)
+	}()
+	first, err := p.c.call(ctx, op, "POST", path, planned, headers, raw)
+	wg.Wait()
+	p.c.m.twice.Add(1)
+	if err == nil && secondErr == nil && first.ok() && second.ok() && !sameIDs(op, first.body, second.body) {
+		p.c.m.twiceDiffered.Add(1)
+		p.c.story.problem(fmt.Sprintf("%s sent twice by %s was answered differently: %s and %s",
+			op, p.account, short(first.body), short(second.body)))
+	}
+	// The one that was still running answers 409 in-progress: the other counts.
+	if (err != nil || !first.ok()) && secondErr == nil && second.ok() {
+		return second, nil
+	}
+	return first, err
+}
+
+// sameIDs compares what a doubled request made: the booking or the payment.
+func sameIDs(op string, a, b []byte) bool {
+	var x, y struct {
+		Booking string `json:"booking"`
+		Payment string `json:"payment"`
+		Place   *int64 `json:"place"`
+	}
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	if op == opJoin || op == opPlace {
+		return x.Place == nil || y.Place == nil || *x.Place == *y.Place
+	}
+	return x.Booking == y.Booking && x.Payment == y.Payment
+}
+
+func short(b []byte) string {
+	if len(b) > 200 {
+		b = b[:200]
+	}
+	return string(b)
+}
+
+// key makes a new Idempotency-Key.
+func (p *person) key() header {
+	p.keys++
+	return header{"Idempotency-Key", fmt.Sprintf("%s-%d", p.account, p.keys)}
+}
+
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	d := time.Until(t)
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// sleepOrOver sleeps until t; false when the rush ended meanwhile.
+func (p *person) sleepOrOver(ctx context.Context, t time.Time) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.c.over:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
