@@ -1,0 +1,125 @@
+// One sale: the interval and the class, what is left, when it opens, and the way on.
+import { get, now } from "./api.js";
+import { t } from "./text.js";
+import { $, countdown, dayTime, explain, fare, go, h, hereTime, load, money, poll, query, roomOf, saleOf, show } from "./ui.js";
+
+const form = $("#choose");
+let sale;
+
+const canBoard = (stop, i) => i < sale.stops.length - 1 && stop.board !== "no";
+const canAlight = (stop, i) => i > 0 && stop.alight !== "no";
+const label = (stop, time) => [stop.name, dayTime(time, stop.timezone)].filter(Boolean).join(" · ");
+
+function stops() {
+  const { from, to } = form.elements;
+  show(from, sale.stops.map((stop, i) => canBoard(stop, i) && h("option", { value: stop.id }, label(stop, stop.departs ?? stop.arrives))));
+  if (query.get("from")) from.value = query.get("from");
+  if (from.selectedIndex < 0) from.selectedIndex = 0;
+  ends();
+  if (query.get("to") && [...to.options].some((one) => one.value === query.get("to"))) to.value = query.get("to");
+}
+
+/** Only stops after the chosen start; the last choice stays where it can. */
+function ends() {
+  const { from, to } = form.elements;
+  const before = to.value;
+  const first = sale.stops.findIndex((stop) => stop.id === from.value);
+  const later = sale.stops.filter((stop, i) => i > first && canAlight(stop, i));
+  show(to, later.map((stop) => h("option", { value: stop.id }, label(stop, stop.arrives ?? stop.departs))));
+  to.value = later.some((stop) => stop.id === before) ? before : later.at(-1)?.id;
+}
+
+let asked = 0;
+async function classes() {
+  const mine = ++asked;
+  const from = form.elements.from.value;
+  const to = form.elements.to.value;
+  let map = null;
+  try {
+    map = await get("seat-map", { sale: sale.sale, from, to }, { open: true });
+  } catch (problem) {
+    if (!problem.lost && problem.code !== "not-open-yet" && problem.code !== "sale-closed") explain(problem, form);
+  }
+  if (mine !== asked) return;
+  const chosen = form.elements.class?.value ?? query.get("class");
+  const lefts = new Map((map?.classes ?? []).map((one) => [one.class, one.left]));
+  show($("#classes"), sale.classes.map((one, i) => {
+    const left = lefts.get(one.class);
+    const price = fare(sale, one, from, to);
+    const input = h("input", { type: "radio", name: "class", value: one.class, required: true });
+    input.checked = chosen ? chosen === one.class : i === 0;
+    return h("label.check", input, h("span", h("b", one.title), price ? ` · ${money(price)}` : "", " ",
+      h("span.soft", left === undefined ? "" : left === 0 ? t("left.none") : t("left.some", { n: left }))));
+  }));
+  if (map?.stale) $("#classes").append(h("p.small.soft", t("map.stale")));
+}
+
+/** What can be done now: before opening one may still join the room. */
+function state() {
+  const text = $("#state");
+  const on = $("#on");
+  const opens = Date.parse(sale.opens_at);
+  const over = ["closed", "cancelled"].includes(sale.state) || Date.parse(sale.closes_at) <= now();
+  on.textContent = t(roomOf(sale) ? "sale.to_room" : "sale.on");
+  if (over) {
+    show(text, t(`state.sale.${sale.state === "cancelled" ? "cancelled" : "closed"}`));
+    on.disabled = true;
+  } else if (opens > now()) {
+    const clock = h("span.clock");
+    show(text, `${t("sale.opens_in")} `, clock, h("br"), h("span.soft.small", hereTime(sale.opens_at)));
+    countdown(clock, opens, state);
+    on.disabled = !roomOf(sale);
+  } else if (sale.state === "paused") {
+    show(text, t("state.sale.paused"));
+    on.disabled = !roomOf(sale);
+  } else if (sale.state === "draft") {
+    show(text, t("state.sale.draft"));
+    on.disabled = true;
+  } else {
+    show(text);
+    on.disabled = false;
+  }
+}
+
+form.addEventListener("change", (event) => {
+  if (event.target.name === "from") ends();
+  if (event.target.name !== "class") classes();
+});
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const choice = { sale: sale.sale, from: form.elements.from.value, to: form.elements.to.value, class: form.elements.class.value };
+  // Before joining opens the room page counts down; afterwards this click joins.
+  if (roomOf(sale)) go("room", { ...choice, join: 1 });
+  else go("seats", choice);
+});
+
+load(async () => {
+  sale = await saleOf(query.get("sale"));
+  $("#title").textContent = sale.title;
+  document.title = `${sale.title} · Holdfast`;
+  const train = sale.stops.length > 2 || sale.kind !== "show";
+  document.querySelectorAll("[data-train]").forEach((one) => (one.hidden = !train));
+  stops();
+  state();
+  const first = sale.stops[0];
+  const fact = (name, value) => value && [h("dt", t(name)), h("dd", value)];
+  show($("#facts"), [
+    fact("sale.kind", t(`kind.${sale.kind}`)),
+    fact("sale.number", sale.number),
+    fact("sale.starts", dayTime(first.departs ?? first.arrives, first.timezone)),
+    fact("sale.opens", sale.opens_at && hereTime(sale.opens_at)),
+    fact("sale.closes", sale.closes_at && hereTime(sale.closes_at)),
+    fact("sale.limit", sale.booking_limit && t("sale.limit_text", { n: sale.booking_limit })),
+  ].flat());
+  if (train && sale.stops.length > 2) {
+    $("#stops").hidden = false;
+    show($("#stops tbody"), sale.stops.map((stop) => h("tr", h("td", stop.name, stop.board === "request" || stop.alight === "request" ? h("span.soft.small", ` ${t("sale.request")}`) : ""),
+      h("td", dayTime(stop.arrives, stop.timezone)), h("td", dayTime(stop.departs, stop.timezone)))));
+  }
+  await classes();
+  poll(async () => {
+    if (document.visibilityState !== "visible") return 15_000;
+    await classes();
+    return 15_000;
+  });
+});
