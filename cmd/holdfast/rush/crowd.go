@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"handler/function/cmd/holdfast/wire"
 	"handler/function/shared/ticket"
 )
 
@@ -29,7 +30,7 @@ type target struct {
 
 // crowd is everyone, and what they share: the connections and the counters.
 type crowd struct {
-	w       *wire
+	w       *wire.Client
 	m       *measure
 	judge   *judge
 	line    *lineJudge
@@ -104,20 +105,20 @@ type trouble struct {
 }
 
 // reason names an answer that is not 2xx: its status and code.
-func reason(a answer, err error) string {
+func reason(a wire.Answer, err error) string {
 	if err != nil {
 		return "no answer"
 	}
 	var p trouble
-	if json.Unmarshal(a.body, &p) == nil && p.Code != "" {
-		return strconv.Itoa(a.status) + " " + p.Code
+	if json.Unmarshal(a.Body, &p) == nil && p.Code != "" {
+		return strconv.Itoa(a.Status) + " " + p.Code
 	}
-	return strconv.Itoa(a.status)
+	return strconv.Itoa(a.Status)
 }
 
-func code(a answer) string {
+func code(a wire.Answer) string {
 	var p trouble
-	if json.Unmarshal(a.body, &p) != nil {
+	if json.Unmarshal(a.Body, &p) != nil {
 		return ""
 	}
 	return p.Code
@@ -145,9 +146,9 @@ func (c *crowd) parseStatus(raw []byte) (*status, error) {
 
 // call sends one request of a person. planned is the moment the person wanted
 // to send it: what passes until it is really sent is the load's own lateness.
-func (c *crowd) call(ctx context.Context, op, method, path string, planned time.Time, headers []header, body []byte) (answer, error) {
+func (c *crowd) call(ctx context.Context, op, method, path string, planned time.Time, headers []wire.Header, body []byte) (wire.Answer, error) {
 	var start time.Time
-	a, err := c.w.do(ctx, method, path, headers, body, func(t time.Time) { start = t })
+	a, err := c.w.Do(ctx, method, path, headers, body, func(t time.Time) { start = t })
 	if ctx.Err() != nil && err != nil {
 		return a, ctx.Err() // the rush ended: not an answer of the platform
 	}
@@ -169,10 +170,10 @@ func (c *crowd) fetchStatus(ctx context.Context, planned time.Time) (*status, er
 	if err != nil {
 		return nil, err
 	}
-	if !a.ok() {
+	if !a.OK() {
 		return nil, fmt.Errorf("rush: status %s", reason(a, nil))
 	}
-	return c.parseStatus(a.body)
+	return c.parseStatus(a.Body)
 }
 
 // run lets everybody go and returns when all have gone home.
@@ -233,7 +234,7 @@ func (d *cdn) status(ctx context.Context, c *crowd, planned time.Time) (*status,
 
 // countFirst counts a person's first attempt to join. One that met a process
 // we had just killed is counted apart: nobody's request survives that.
-func (c *crowd) countFirst(ok bool, account string, a answer, err error) {
+func (c *crowd) countFirst(ok bool, account string, a wire.Answer, err error) {
 	switch {
 	case ok:
 		c.m.firstOK.Add(1)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"handler/function/cmd/holdfast/wire"
 )
 
 // CrowdOptions say who comes to a demo sale.
@@ -25,16 +27,16 @@ type CrowdOptions struct {
 // poll of the room's document a second for all. It returns when everybody has
 // gone home or ctx ends. What they got is nobody's business: no judging.
 func Crowd(ctx context.Context, o CrowdOptions) error {
-	w, err := newWire(o.URL, 16)
+	w, err := wire.New(o.URL, 16)
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	a, err := w.do(ctx, "GET", "/function/catalog?sale="+o.Sale, nil, nil, nil)
+	defer w.Close()
+	a, err := w.Do(ctx, "GET", "/function/catalog?sale="+o.Sale, nil, nil, nil)
 	if err != nil {
 		return fmt.Errorf("rush: the sale: %w", err)
 	}
-	if !a.ok() {
+	if !a.OK() {
 		return fmt.Errorf("rush: the sale: %s", reason(a, nil))
 	}
 	var sale struct {
@@ -47,7 +49,7 @@ func Crowd(ctx context.Context, o CrowdOptions) error {
 			Class string `json:"class"`
 		} `json:"classes"`
 	}
-	if err := json.Unmarshal(a.body, &sale); err != nil {
+	if err := json.Unmarshal(a.Body, &sale); err != nil {
 		return fmt.Errorf("rush: the sale: %w", err)
 	}
 	if sale.Room == "" || len(sale.Stops) < 2 || len(sale.Classes) == 0 {
@@ -58,9 +60,9 @@ func Crowd(ctx context.Context, o CrowdOptions) error {
 		party: o.Party, over: make(chan struct{}), prefix: "guest",
 		target: target{sale: o.Sale, room: sale.Room, class: sale.Classes[0].Class, opens: sale.OpensAt, hold: time.Minute},
 	}
-	if a, err = w.do(ctx, "GET", "/function/join-room?room="+sale.Room, nil, nil, nil); err == nil && a.ok() {
+	if a, err = w.Do(ctx, "GET", "/function/join-room?room="+sale.Room, nil, nil, nil); err == nil && a.OK() {
 		var doc status
-		if json.Unmarshal(a.body, &doc) == nil && doc.DrawOpensAt != nil {
+		if json.Unmarshal(a.Body, &doc) == nil && doc.DrawOpensAt != nil {
 			c.target.opens = *doc.DrawOpensAt
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"handler/function/cmd/holdfast/proc"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -126,11 +128,11 @@ func (r *run) flush(ctx context.Context) error {
 // starts them again.
 func (r *run) killFunctions() error {
 	names := 0
-	for _, q := range processes() {
-		if q.parent != r.o.Platform.PID || kindOf(q) != isFunction {
+	for _, q := range proc.All() {
+		if q.Parent != r.o.Platform.PID || kindOf(q) != isFunction {
 			continue
 		}
-		if err := syscall.Kill(q.pid, syscall.SIGKILL); err == nil {
+		if err := syscall.Kill(q.PID, syscall.SIGKILL); err == nil {
 			names++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"time"
 
+	"handler/function/cmd/holdfast/wire"
 	"handler/function/shared/payment"
 	"handler/function/shared/sandbox"
 )
@@ -15,37 +16,37 @@ import (
 // gateway is the sandbox gateway's API beside the functions: where the crowd
 // types its cards in, and where the money is counted afterwards.
 type gateway struct {
-	w *wire
+	w *wire.Client
 }
 
 const gatewayAPI = "/dev/gateway/api/payments/"
 
 // succeed pays a payment, as its payer would.
 func (g *gateway) succeed(ctx context.Context, reference string) error {
-	a, err := g.w.do(ctx, "POST", gatewayAPI+url.PathEscape(reference)+"/act", nil, []byte(`{"do":"succeed"}`), nil)
+	a, err := g.w.Do(ctx, "POST", gatewayAPI+url.PathEscape(reference)+"/act", nil, []byte(`{"do":"succeed"}`), nil)
 	if err != nil {
 		return err
 	}
-	if a.ok() {
+	if a.OK() {
 		return nil
 	}
 	// A first try whose answer was lost may have acted.
 	if p, err := g.payment(ctx, reference); err == nil && p.Status == payment.Succeeded {
 		return nil
 	}
-	return errors.New(reason(a, nil) + ": " + short(a.body))
+	return errors.New(reason(a, nil) + ": " + short(a.Body))
 }
 
 func (g *gateway) payment(ctx context.Context, reference string) (sandbox.Payment, error) {
 	var p sandbox.Payment
-	a, err := g.w.do(ctx, "GET", gatewayAPI+url.PathEscape(reference), nil, nil, nil)
+	a, err := g.w.Do(ctx, "GET", gatewayAPI+url.PathEscape(reference), nil, nil, nil)
 	if err != nil {
 		return p, err
 	}
-	if !a.ok() {
+	if !a.OK() {
 		return p, errors.New(reason(a, nil))
 	}
-	return p, json.Unmarshal(a.body, &p)
+	return p, json.Unmarshal(a.Body, &p)
 }
 
 // account compares the money with the tickets: a booking with a ticket is paid

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"handler/function/cmd/holdfast/wire"
+
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
@@ -104,7 +106,7 @@ func (m *measure) at() *second {
 }
 
 // answered records one answer. An error means there was none.
-func (m *measure) answered(op string, took time.Duration, a answer, err error) {
+func (m *measure) answered(op string, took time.Duration, a wire.Answer, err error) {
 	m.requests.Add(1)
 	s := m.at()
 	s.requests.Add(1)
@@ -113,18 +115,18 @@ func (m *measure) answered(op string, took time.Duration, a answer, err error) {
 		m.byOp[op].record(took)
 	}
 	switch {
-	case err != nil || a.status >= 500:
+	case err != nil || a.Status >= 500:
 		m.failed.Add(1)
 		s.failed.Add(1)
-	case a.status == 429:
+	case a.Status == 429:
 		m.tooMany.Add(1)
 	}
-	if err != nil || !a.ok() {
+	if err != nil || !a.OK() {
 		m.note(op, a, err)
 	}
 }
 
-func (m *measure) note(op string, a answer, err error) {
+func (m *measure) note(op string, a wire.Answer, err error) {
 	what := op + " " + reason(a, err)
 	m.mu.Lock()
 	m.statuses[what]++

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"handler/function/cmd/holdfast/wire"
 )
 
 // How a browser behaves when something does not work.
@@ -28,7 +30,7 @@ type person struct {
 	c *crowd
 	character
 	account string
-	auth    header
+	auth    wire.Header
 	rand    *rand.Rand
 
 	mu         sync.Mutex // the checks of places ask on the person's behalf
@@ -39,7 +41,7 @@ type person struct {
 	poll    time.Duration
 	place   int64 // 0: not told yet
 	state   string
-	admit   header
+	admit   wire.Header
 	admitBy time.Time
 	keys    int // idempotency keys used
 }
@@ -50,7 +52,7 @@ func (p *person) live(ctx context.Context) {
 		p.c.story.problem("account token: " + err.Error())
 		return
 	}
-	p.auth = header{"Authorization", "Bearer " + token}
+	p.auth = wire.Header{Name: "Authorization", Value: "Bearer " + token}
 	if !p.enter(ctx) {
 		return
 	}
@@ -77,10 +79,10 @@ func (p *person) enter(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		ok := err == nil && a.ok()
+		ok := err == nil && a.OK()
 		// A script that taps before the opening and is told so has not failed to
 		// join: it has not been able to yet.
-		early := err == nil && a.status == 425
+		early := err == nil && a.Status == 425
 		if try == 1 && !early {
 			p.c.countFirst(ok, p.account, a, err)
 		}
@@ -93,7 +95,7 @@ func (p *person) enter(ctx context.Context) bool {
 		if early {
 			try, pause = 0, scriptPause
 		}
-		planned = time.Now().Add(max(pause, a.retryAfter))
+		planned = time.Now().Add(max(pause, a.RetryAfter))
 		if !sleepUntil(ctx, planned) {
 			return false
 		}
@@ -122,19 +124,19 @@ func (p *person) tapAgain(ctx context.Context) {
 
 // post is join-room's POST; what the answer says is taken in. With op opPlace
 // the Place-Token is sent.
-func (p *person) post(ctx context.Context, op string, body map[string]any, planned time.Time) (answer, error) {
-	headers := []header{p.auth}
+func (p *person) post(ctx context.Context, op string, body map[string]any, planned time.Time) (wire.Answer, error) {
+	headers := []wire.Header{p.auth}
 	if op == opPlace {
 		p.mu.Lock()
-		headers = append(headers, header{"Place-Token", p.placeToken})
+		headers = append(headers, wire.Header{Name: "Place-Token", Value: p.placeToken})
 		p.mu.Unlock()
 	}
 	a, err := p.send(ctx, op, "/function/join-room", headers, body, planned)
-	if err != nil || !a.ok() {
+	if err != nil || !a.OK() {
 		return a, err
 	}
 	var j joinAnswer
-	if err := json.Unmarshal(a.body, &j); err != nil {
+	if err := json.Unmarshal(a.Body, &j); err != nil {
 		return a, fmt.Errorf("rush: join-room: %w", err)
 	}
 	p.took(j)
@@ -156,12 +158,12 @@ func (p *person) took(j joinAnswer) {
 		p.poll = time.Duration(j.PollAfterMS) * time.Millisecond
 	}
 	if j.AdmitToken != "" && j.AdmitFor != "standby" {
-		if p.admit.value == "" {
+		if p.admit.Value == "" {
 			p.c.m.admitted.Add(1)
 			p.c.m.at().admitted.Add(1)
 			p.c.story.mark(&p.c.story.firstAdmitted)
 		}
-		p.admit = header{"Admit-Token", j.AdmitToken}
+		p.admit = wire.Header{Name: "Admit-Token", Value: j.AdmitToken}
 		if j.AdmitExpiresAt != nil {
 			p.admitBy = *j.AdmitExpiresAt
 		}
@@ -174,7 +176,7 @@ func (p *person) wait(ctx context.Context) bool {
 	pause := retryFirst
 	slept := p.sleeps == 0
 	for {
-		if p.admit.value != "" {
+		if p.admit.Value != "" {
 			return true
 		}
 		sleep := p.poll
@@ -221,7 +223,7 @@ func (p *person) wait(ctx context.Context) bool {
 			// Nobody has a place yet: the document says when to ask.
 		case p.place == 0, p.place <= doc.Serving && doc.State != "sold_out":
 			a, err := p.post(ctx, opPlace, map[string]any{"sale": p.c.target.sale}, time.Now())
-			if err == nil && !a.ok() {
+			if err == nil && !a.OK() {
 				p.again(ctx, a)
 			}
 			if p.state == "lapsed" && !p.rejoin(ctx) {
@@ -232,9 +234,9 @@ func (p *person) wait(ctx context.Context) bool {
 }
 
 // again waits out a refusal for as long as the answer asks.
-func (p *person) again(ctx context.Context, a answer) {
-	if a.retryAfter > 0 {
-		sleepUntil(ctx, time.Now().Add(a.retryAfter+time.Duration(p.rand.Int64N(int64(time.Second)))))
+func (p *person) again(ctx context.Context, a wire.Answer) {
+	if a.RetryAfter > 0 {
+		sleepUntil(ctx, time.Now().Add(a.RetryAfter+time.Duration(p.rand.Int64N(int64(time.Second)))))
 	}
 }
 
@@ -247,14 +249,14 @@ func (p *person) rejoin(ctx context.Context) bool {
 	default:
 	}
 	p.c.line.left(p.account)
-	p.place, p.admit = 0, header{}
+	p.place, p.admit = 0, wire.Header{}
 	pause := retryFirst
 	for {
 		a, err := p.post(ctx, opPlace, map[string]any{"sale": p.c.target.sale, "rejoin": true}, time.Now())
-		if err == nil && a.ok() {
+		if err == nil && a.OK() {
 			return true
 		}
-		if !p.sleepOrOver(ctx, time.Now().Add(max(pause, a.retryAfter))) {
+		if !p.sleepOrOver(ctx, time.Now().Add(max(pause, a.RetryAfter))) {
 			if ctx.Err() == nil {
 				p.c.m.refused.Add(1)
 			}
@@ -266,15 +268,15 @@ func (p *person) rejoin(ctx context.Context) bool {
 
 // send posts a body. A doubler sends every request twice at the same time with
 // the same Idempotency-Key; the answers must agree.
-func (p *person) send(ctx context.Context, op, path string, headers []header, body any, planned time.Time) (answer, error) {
+func (p *person) send(ctx context.Context, op, path string, headers []wire.Header, body any, planned time.Time) (wire.Answer, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return answer{}, err
+		return wire.Answer{}, err
 	}
 	if !p.doubler {
 		return p.c.call(ctx, op, "POST", path, planned, headers, raw)
 	}
-	var second answer
+	var second wire.Answer
 	var secondErr error
 	var wg sync.WaitGroup
 	wg.Add(1)
@@ -285,13 +287,13 @@ func (p *person) send(ctx context.Context, op, path string, headers []header, bo
 	first, err := p.c.call(ctx, op, "POST", path, planned, headers, raw)
 	wg.Wait()
 	p.c.m.twice.Add(1)
-	if err == nil && secondErr == nil && first.ok() && second.ok() && !sameIDs(op, first.body, second.body) {
+	if err == nil && secondErr == nil && first.OK() && second.OK() && !sameIDs(op, first.Body, second.Body) {
 		p.c.m.twiceDiffered.Add(1)
 		p.c.story.problem(fmt.Sprintf("%s sent twice by %s was answered differently: %s and %s",
-			op, p.account, short(first.body), short(second.body)))
+			op, p.account, short(first.Body), short(second.Body)))
 	}
 	// The one that was still running answers 409 in-progress: the other counts.
-	if (err != nil || !first.ok()) && secondErr == nil && second.ok() {
+	if (err != nil || !first.OK()) && secondErr == nil && second.OK() {
 		return second, nil
 	}
 	return first, err
@@ -321,9 +323,9 @@ func short(b []byte) string {
 }
 
 // key makes a new Idempotency-Key.
-func (p *person) key() header {
+func (p *person) key() wire.Header {
 	p.keys++
-	return header{"Idempotency-Key", fmt.Sprintf("%s-%d", p.account, p.keys)}
+	return wire.Header{Name: "Idempotency-Key", Value: fmt.Sprintf("%s-%d", p.account, p.keys)}
 }
 
 func sleepUntil(ctx context.Context, t time.Time) bool {

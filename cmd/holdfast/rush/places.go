@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"handler/function/cmd/holdfast/wire"
 )
 
 // Asking for places must not become a load of its own: so many at once, and a
@@ -72,17 +74,17 @@ func (p *person) askPlace(ctx context.Context, withToken bool) error {
 	deadline := time.Now().Add(askFor)
 	var last string
 	for time.Now().Before(deadline) && ctx.Err() == nil {
-		headers := []header{p.auth}
+		headers := []wire.Header{p.auth}
 		if withToken {
-			headers = append(headers, header{"Place-Token", p.token()})
+			headers = append(headers, wire.Header{Name: "Place-Token", Value: p.token()})
 		}
-		a, err := p.c.w.do(ctx, "POST", "/function/join-room", headers, body, nil)
+		a, err := p.c.w.Do(ctx, "POST", "/function/join-room", headers, body, nil)
 		var j joinAnswer
 		switch {
-		case err != nil || !a.ok():
+		case err != nil || !a.OK():
 			last = reason(a, err)
-		case json.Unmarshal(a.body, &j) != nil:
-			return fmt.Errorf("join-room: %s", short(a.body))
+		case json.Unmarshal(a.Body, &j) != nil:
+			return fmt.Errorf("join-room: %s", short(a.Body))
 		case j.Place != nil:
 			p.c.line.toldAgain(p.account, *j.Place, turn)
 			return nil
@@ -91,7 +93,7 @@ func (p *person) askPlace(ctx context.Context, withToken bool) error {
 		default:
 			last = "place later"
 		}
-		if !sleepUntil(ctx, time.Now().Add(max(500*time.Millisecond, a.retryAfter))) {
+		if !sleepUntil(ctx, time.Now().Add(max(500*time.Millisecond, a.RetryAfter))) {
 			return ctx.Err()
 		}
 	}

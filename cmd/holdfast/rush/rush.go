@@ -12,6 +12,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"handler/function/cmd/holdfast/wire"
 	"handler/function/shared/account"
 	"handler/function/shared/key"
 	"handler/function/shared/ticket"
@@ -124,11 +125,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Log = func(string, ...any) {}
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is cheaper here than processor time
-	w, err := newWire(o.Platform.URL, connections)
+	w, err := wire.New(o.Platform.URL, connections)
 	if err != nil {
 		return nil, err
 	}
-	defer w.close()
+	defer w.Close()
 
 	opens := time.Now().Add(lead + time.Duration(o.People/10)*time.Millisecond).Truncate(time.Second).Add(time.Second)
 	c := &crowd{
@@ -201,7 +202,7 @@ func (p Platform) issuer(role account.Role) func(string) (string, error) {
 }
 
 // makeSale puts the sale of the rush on sale, as an organiser does.
-func makeSale(ctx context.Context, w *wire, o Options, opens time.Time) (target, error) {
+func makeSale(ctx context.Context, w *wire.Client, o Options, opens time.Time) (target, error) {
 	token, err := o.Platform.issuer(account.Organiser)("rush-organiser")
 	if err != nil {
 		return target{}, err
@@ -211,20 +212,20 @@ func makeSale(ctx context.Context, w *wire, o Options, opens time.Time) (target,
 	if err != nil {
 		return target{}, err
 	}
-	auth := []header{{"Authorization", "Bearer " + token}, {"Idempotency-Key", fmt.Sprintf("rush-sale-%d", time.Now().UnixNano())}}
-	a, err := w.do(ctx, "POST", "/function/catalog", auth, body, nil)
+	auth := []wire.Header{{Name: "Authorization", Value: "Bearer " + token}, {Name: "Idempotency-Key", Value: fmt.Sprintf("rush-sale-%d", time.Now().UnixNano())}}
+	a, err := w.Do(ctx, "POST", "/function/catalog", auth, body, nil)
 	if err != nil {
 		return target{}, fmt.Errorf("rush: make the sale: %w", err)
 	}
-	if !a.ok() {
-		return target{}, fmt.Errorf("rush: make the sale: %s: %s", reason(a, nil), short(a.body))
+	if !a.OK() {
+		return target{}, fmt.Errorf("rush: make the sale: %s: %s", reason(a, nil), short(a.Body))
 	}
 	var made struct {
 		Sale string `json:"sale"`
 		Room string `json:"room"`
 	}
-	if err := json.Unmarshal(a.body, &made); err != nil || made.Sale == "" || made.Room == "" {
-		return target{}, fmt.Errorf("rush: catalog made a sale without ids: %s", short(a.body))
+	if err := json.Unmarshal(a.Body, &made); err != nil || made.Sale == "" || made.Room == "" {
+		return target{}, fmt.Errorf("rush: catalog made a sale without ids: %s", short(a.Body))
 	}
 	t := target{sale: made.Sale, room: made.Room, class: saleClass, opens: opens, hold: o.Hold, names: seatNames(doc)}
 	for _, s := range doc.Stops {

@@ -2,10 +2,7 @@ package rush
 
 import (
 	"bytes"
-	"context"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -115,45 +112,6 @@ func TestSeatsOfMap(t *testing.T) {
 	}
 }
 
-func TestWire(t *testing.T) {
-	calls := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		calls++
-		var b bytes.Buffer
-		_, _ = b.ReadFrom(r.Body)
-		w.Header().Set("Retry-After", "2")
-		if calls == 2 {
-			w.Header().Set("Connection", "close")
-		}
-		w.WriteHeader(http.StatusTooManyRequests)
-		_, _ = w.Write([]byte(r.Method + r.URL.String() + r.Header.Get("X-A") + b.String()))
-	}))
-	defer srv.Close()
-	w, err := newWire(srv.URL, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	for range 4 {
-		a, err := w.do(context.Background(), "POST", "/f?x=1", []header{{"X-A", "!"}}, []byte("body"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a.status != 429 || string(a.body) != "POST/f?x=1!body" || a.retryAfter != 2*time.Second {
-			t.Fatalf("%d %q %s", a.status, a.body, a.retryAfter)
-		}
-	}
-	srv.CloseClientConnections() // a kept connection that has gone is replaced
-	if _, err := w.do(context.Background(), "GET", "/", nil, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := w.do(ctx, "GET", "/", nil, nil, nil); err == nil {
-		t.Fatal("an ended context was not noticed")
-	}
-}
-
 func TestSaleDocumentIsValid(t *testing.T) {
 	for _, legs := range []int{1, 5} {
 		d := saleDocument(Options{Seats: 163, Party: 2, Legs: legs, Admit: 100, Hold: 20 * time.Second, Draw: 10 * time.Second}, time.Now())
@@ -164,13 +122,6 @@ func TestSaleDocumentIsValid(t *testing.T) {
 		if names := seatNames(d); len(names) != 163 || names[0] != "1-1A" {
 			t.Errorf("%d seats, first %s", len(names), names[0])
 		}
-	}
-}
-
-func TestParseStat(t *testing.T) {
-	p, ok := parseStat(7, "7 (a (b) c) S 3 7 7 0 -1 0 0 0 0 0 150 50 20 5 20 0 9 0 100 0 0")
-	if !ok || p.parent != 3 || p.comm != "a (b) c" || p.own != 2 || p.ended != 0.25 {
-		t.Fatalf("%+v %v", p, ok)
 	}
 }
 

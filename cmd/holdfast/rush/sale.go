@@ -27,9 +27,9 @@ func saleDocument(o Options, opens time.Time) catalog.Document {
 		Kind: kind, Title: title, Number: "1", ServiceDate: departs.Format(time.DateOnly), Timezone: "UTC",
 		State: catalog.Open, Currency: "CAD", OpensAt: &opens, Gateways: []string{"sandbox"}, Test: true,
 		HoldSeconds: seconds(o.Hold), BookingLimit: ptr(o.Party), AccountLimit: ptr(o.Party),
-		Room: &catalog.RoomWish{
-			Mode: "on", DrawOpensAt: &opens, DrawSeconds: seconds(o.Draw), AdmitPerSecond: ptr(o.Admit),
-		},
+		Room: &catalog.RoomWish{RoomSettings: catalog.RoomSettings{
+			DrawOpensAt: &opens, DrawSeconds: seconds(o.Draw), AdmitPerSecond: ptr(float64(o.Admit)),
+		}},
 	}
 	var amounts []int64
 	for i := range o.Legs + 1 {
@@ -75,4 +75,4 @@ func seconds(d time.Duration) *int {
 	return ptr(int(d / time.Second))
 }
 
-func ptr(n int) *int { return &n }
+func ptr[T any](v T) *T { return &v }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"handler/function/cmd/holdfast/wire"
 	"handler/function/shared/ticket"
 )
 
@@ -71,7 +72,7 @@ func (p *person) take(ctx context.Context) (b *booking, again bool) {
 			return nil, false
 		}
 		switch c := code(a); {
-		case err == nil && a.status == 403:
+		case err == nil && a.Status == 403:
 			return nil, true
 		case c == "limit-reached", c == "sale-closed", c == "wrong-state":
 			p.c.m.refused.Add(1)
@@ -82,7 +83,7 @@ func (p *person) take(ctx context.Context) (b *booking, again bool) {
 		// Sold out for now, or the platform is down: the page shows what is left
 		// and lets one try again when there is something.
 		for {
-			wake := time.Now().Add(max(pause, a.retryAfter) + time.Duration(p.rand.Int64N(int64(time.Second))))
+			wake := time.Now().Add(max(pause, a.RetryAfter) + time.Duration(p.rand.Int64N(int64(time.Second))))
 			if !p.sleepOrOver(ctx, wake) {
 				if ctx.Err() == nil {
 					p.c.m.refused.Add(1)
@@ -100,10 +101,10 @@ func (p *person) take(ctx context.Context) (b *booking, again bool) {
 
 // askForSeats posts holds until one is given or none is to be had. The last
 // answer comes back with a nil booking.
-func (p *person) askForSeats(ctx context.Context) (*booking, answer, error) {
+func (p *person) askForSeats(ctx context.Context) (*booking, wire.Answer, error) {
 	t := p.c.target
 	from, to := t.stops[p.from], t.stops[p.to]
-	var a answer
+	var a wire.Answer
 	var err error
 	key, retry := p.key(), false
 	var body map[string]any
@@ -118,19 +119,19 @@ func (p *person) askForSeats(ctx context.Context) (*booking, answer, error) {
 				}
 			}
 		}
-		a, err = p.send(ctx, opHold, "/function/hold", []header{p.auth, p.admit, key}, body, time.Now())
-		if err == nil && a.ok() {
+		a, err = p.send(ctx, opHold, "/function/hold", []wire.Header{p.auth, p.admit, key}, body, time.Now())
+		if err == nil && a.OK() {
 			b := new(booking)
-			if err := json.Unmarshal(a.body, b); err != nil || len(b.Seats) == 0 {
-				p.c.story.problem("hold answered without seats: " + short(a.body))
+			if err := json.Unmarshal(a.Body, b); err != nil || len(b.Seats) == 0 {
+				p.c.story.problem("hold answered without seats: " + short(a.Body))
 				return nil, a, nil
 			}
 			return b, a, nil
 		}
 		// Unknown or still running: the same request with the same key.
-		retry = err != nil || a.status >= 500 || a.status == 429 || code(a) == "in-progress"
+		retry = err != nil || a.Status >= 500 || a.Status == 429 || code(a) == "in-progress"
 		if retry {
-			if !sleepUntil(ctx, time.Now().Add(max(retryFirst/2, a.retryAfter))) {
+			if !sleepUntil(ctx, time.Now().Add(max(retryFirst/2, a.RetryAfter))) {
 				return nil, a, ctx.Err()
 			}
 			continue
@@ -149,7 +150,7 @@ func (p *person) chooseSeats(ctx context.Context, from, to string) []string {
 	t := p.c.target
 	q := url.Values{"sale": {t.sale}, "from": {from}, "to": {to}, "class": {t.class}}
 	a, err := p.c.call(ctx, opMap, "GET", "/function/seat-map?"+q.Encode(), time.Now(), nil, nil)
-	if err != nil || !a.ok() {
+	if err != nil || !a.OK() {
 		return nil
 	}
 	var m struct {
@@ -158,7 +159,7 @@ func (p *person) chooseSeats(ctx context.Context, from, to string) []string {
 			Seats string `json:"seats"`
 		} `json:"classes"`
 	}
-	if json.Unmarshal(a.body, &m) != nil {
+	if json.Unmarshal(a.Body, &m) != nil {
 		return nil
 	}
 	i := slices.IndexFunc(m.Classes, func(c struct {
@@ -228,21 +229,21 @@ func (p *person) pay(ctx context.Context, b *booking) bool {
 		EndsAt time.Time `json:"ends_at"`
 	}
 	for {
-		a, err := p.send(ctx, opPay, "/function/pay", []header{p.auth, key}, map[string]any{"booking": b.Booking, "gateway": "sandbox"}, time.Now())
+		a, err := p.send(ctx, opPay, "/function/pay", []wire.Header{p.auth, key}, map[string]any{"booking": b.Booking, "gateway": "sandbox"}, time.Now())
 		if ctx.Err() != nil {
 			return false
 		}
-		if err == nil && a.ok() {
-			if err := json.Unmarshal(a.body, &started); err != nil || started.Gateway.Reference == "" {
-				p.c.story.problem("pay answered without a reference: " + short(a.body))
+		if err == nil && a.OK() {
+			if err := json.Unmarshal(a.Body, &started); err != nil || started.Gateway.Reference == "" {
+				p.c.story.problem("pay answered without a reference: " + short(a.Body))
 				return false
 			}
 			break
 		}
-		if err == nil && a.status < 500 && a.status != 429 && code(a) != "in-progress" {
+		if err == nil && a.Status < 500 && a.Status != 429 && code(a) != "in-progress" {
 			return false
 		}
-		if !sleepUntil(ctx, time.Now().Add(max(pause, a.retryAfter))) {
+		if !sleepUntil(ctx, time.Now().Add(max(pause, a.RetryAfter))) {
 			return false
 		}
 		pause = min(2*pause, retryMost)
@@ -262,10 +263,10 @@ func (p *person) pay(ctx context.Context, b *booking) bool {
 	q := url.Values{"booking": {b.Booking}}.Encode()
 	for {
 		wake := time.Now().Add(settleEvery)
-		a, err := p.c.call(ctx, opSettle, "GET", "/function/hold?"+q, time.Now(), []header{p.auth}, nil)
-		if err == nil && a.ok() {
+		a, err := p.c.call(ctx, opSettle, "GET", "/function/hold?"+q, time.Now(), []wire.Header{p.auth}, nil)
+		if err == nil && a.OK() {
 			var now booking
-			_ = json.Unmarshal(a.body, &now)
+			_ = json.Unmarshal(a.Body, &now)
 			switch now.State {
 			case "booked":
 				return true
@@ -285,14 +286,14 @@ func (p *person) fetchTicket(ctx context.Context, b *booking) {
 	q := url.Values{"booking": {b.Booking}}.Encode()
 	pause := retryFirst / 2
 	for {
-		a, err := p.c.call(ctx, opTicket, "GET", "/function/ticket?"+q, time.Now(), []header{p.auth}, nil)
-		if err == nil && a.ok() {
-			if err := p.readTicket(a.body, b); err != nil {
+		a, err := p.c.call(ctx, opTicket, "GET", "/function/ticket?"+q, time.Now(), []wire.Header{p.auth}, nil)
+		if err == nil && a.OK() {
+			if err := p.readTicket(a.Body, b); err != nil {
 				p.c.story.problem(err.Error())
 			}
 			return
 		}
-		if !sleepUntil(ctx, time.Now().Add(max(pause, a.retryAfter))) {
+		if !sleepUntil(ctx, time.Now().Add(max(pause, a.RetryAfter))) {
 			return
 		}
 		pause = min(2*pause, retryMost)

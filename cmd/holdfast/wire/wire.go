@@ -1,4 +1,6 @@
-package rush
+// Package wire is a lean HTTP/1.1 client for one host, for generating load on the
+// machine that is under it.
+package wire
 
 import (
 	"bufio"
@@ -16,20 +18,20 @@ import (
 	"time"
 )
 
-// Limits of the client. The crowd shares the machine with what it loads, so the
+// Limits of the client. A load shares the machine with what it loads, so the
 // client keeps few connections and speaks HTTP/1.1 on them directly: net/http's
 // Transport wakes two goroutines for each request, which at several thousand
 // requests a second is most of what a load generator costs.
 const (
 	// maxBody bounds an answer that is read, in bytes; a layout of a few
-	// thousand seats is the largest answer the crowd asks for.
+	// thousand seats is the largest answer of the platform.
 	maxBody = 8 << 20
-	// requestTimeout is how long a person waits for one answer.
+	// requestTimeout is how long a caller waits for one answer.
 	requestTimeout = 30 * time.Second
 )
 
-// wire is an HTTP/1.1 client for one host: a bounded pool of kept connections.
-type wire struct {
+// Client is an HTTP/1.1 client for one host: a bounded pool of kept connections.
+type Client struct {
 	scheme string
 	addr   string
 	host   string
@@ -37,33 +39,36 @@ type wire struct {
 	slots  chan struct{}
 
 	mu   sync.Mutex
-	free []*wireConn
+	free []*conn
 }
 
-type wireConn struct {
+type conn struct {
 	net.Conn
 	br   *bufio.Reader
 	out  bytes.Buffer
 	used bool
 }
 
-// answer is one response, read to its end. trace is the answer's X-Trace-Id.
-type answer struct {
-	status     int
-	body       []byte
-	header     http.Header
-	retryAfter time.Duration
+// Answer is one response, read to its end.
+type Answer struct {
+	Status     int
+	Body       []byte
+	Header     http.Header
+	RetryAfter time.Duration // 0 where the answer says nothing
 }
 
-func (a answer) ok() bool { return a.status >= 200 && a.status < 300 }
+// OK says whether the status is 2xx.
+func (a Answer) OK() bool { return a.Status >= 200 && a.Status < 300 }
 
-// header is one request header; a slice keeps the order and costs no map.
-type header struct{ name, value string }
+// Header is one request header; a slice keeps the order and costs no map.
+type Header struct{ Name, Value string }
 
-func newWire(rawURL string, conns int) (*wire, error) {
+// New makes a client for an address (http or https; a path is put before every
+// request's) with at most conns connections.
+func New(rawURL string, conns int) (*Client, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("rush: %q is not an http address", rawURL)
+		return nil, fmt.Errorf("wire: %q is not an http address", rawURL)
 	}
 	addr := u.Host
 	if u.Port() == "" {
@@ -73,27 +78,27 @@ func newWire(rawURL string, conns int) (*wire, error) {
 	for len(base) > 0 && base[len(base)-1] == '/' {
 		base = base[:len(base)-1]
 	}
-	return &wire{scheme: u.Scheme, addr: addr, host: u.Host, base: base, slots: make(chan struct{}, conns)}, nil
+	return &Client{scheme: u.Scheme, addr: addr, host: u.Host, base: base, slots: make(chan struct{}, conns)}, nil
 }
 
-// do sends one request and reads its answer. sent is called with the moment
+// Do sends one request and reads its answer. sent is called with the moment
 // the request has a connection and goes out, so that waiting for the client's
 // own pool is counted as the load's lateness and not as the platform's time.
 // A kept connection that the server had closed is replaced once, as browsers do.
-func (w *wire) do(ctx context.Context, method, path string, headers []header, body []byte, sent func(time.Time)) (answer, error) {
+func (w *Client) Do(ctx context.Context, method, path string, headers []Header, body []byte, sent func(time.Time)) (Answer, error) {
 	select {
 	case w.slots <- struct{}{}:
 	case <-ctx.Done():
-		return answer{}, ctx.Err()
+		return Answer{}, ctx.Err()
 	}
 	defer func() { <-w.slots }()
 	if sent != nil {
 		sent(time.Now())
 	}
 	for {
-		c, err := w.conn(ctx)
+		c, err := w.connection(ctx)
 		if err != nil {
-			return answer{}, err
+			return Answer{}, err
 		}
 		kept := c.used
 		a, begun, keep, err := w.exchange(ctx, c, method, path, headers, body)
@@ -107,17 +112,17 @@ func (w *wire) do(ctx context.Context, method, path string, headers []header, bo
 		}
 		c.Close()
 		if ctx.Err() != nil {
-			return answer{}, ctx.Err()
+			return Answer{}, ctx.Err()
 		}
 		var timeout net.Error
 		if kept && !begun && !(errors.As(err, &timeout) && timeout.Timeout()) {
 			continue
 		}
-		return answer{}, err
+		return Answer{}, err
 	}
 }
 
-func (w *wire) conn(ctx context.Context) (*wireConn, error) {
+func (w *Client) connection(ctx context.Context) (*conn, error) {
 	w.mu.Lock()
 	if n := len(w.free); n > 0 {
 		c := w.free[n-1]
@@ -135,17 +140,18 @@ func (w *wire) conn(ctx context.Context) (*wireConn, error) {
 		name, _, _ := net.SplitHostPort(w.addr)
 		nc = tls.Client(nc, &tls.Config{ServerName: name})
 	}
-	return &wireConn{Conn: nc, br: bufio.NewReaderSize(nc, 4<<10)}, nil
+	return &conn{Conn: nc, br: bufio.NewReaderSize(nc, 4<<10)}, nil
 }
 
-func (w *wire) keep(c *wireConn) {
+func (w *Client) keep(c *conn) {
 	c.used = true
 	w.mu.Lock()
 	w.free = append(w.free, c)
 	w.mu.Unlock()
 }
 
-func (w *wire) close() {
+// Close ends the connections that are not in use.
+func (w *Client) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.free {
@@ -156,7 +162,7 @@ func (w *wire) close() {
 
 // exchange writes one request and reads one answer. begun says whether a byte
 // of the answer was seen, keep whether the connection may be used again.
-func (w *wire) exchange(ctx context.Context, c *wireConn, method, path string, headers []header, body []byte) (a answer, begun, keep bool, err error) {
+func (w *Client) exchange(ctx context.Context, c *conn, method, path string, headers []Header, body []byte) (a Answer, begun, keep bool, err error) {
 	deadline := time.Now().Add(requestTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
@@ -175,11 +181,11 @@ func (w *wire) exchange(ctx context.Context, c *wireConn, method, path string, h
 	b.WriteString(path)
 	b.WriteString(" HTTP/1.1\r\nHost: ")
 	b.WriteString(w.host)
-	b.WriteString("\r\nUser-Agent: holdfast-rush\r\n")
+	b.WriteString("\r\nUser-Agent: holdfast\r\n")
 	for _, h := range headers {
-		b.WriteString(h.name)
+		b.WriteString(h.Name)
 		b.WriteString(": ")
-		b.WriteString(h.value)
+		b.WriteString(h.Value)
 		b.WriteString("\r\n")
 	}
 	if method != http.MethodGet {
@@ -200,12 +206,12 @@ func (w *wire) exchange(ctx context.Context, c *wireConn, method, path string, h
 		return a, true, false, err
 	}
 	defer res.Body.Close()
-	a.status, a.header = res.StatusCode, res.Header
-	if a.body, err = io.ReadAll(io.LimitReader(res.Body, maxBody)); err != nil {
+	a.Status, a.Header = res.StatusCode, res.Header
+	if a.Body, err = io.ReadAll(io.LimitReader(res.Body, maxBody)); err != nil {
 		return a, true, false, err
 	}
 	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s >= 0 {
-		a.retryAfter = time.Duration(s) * time.Second
+		a.RetryAfter = time.Duration(s) * time.Second
 	}
 	return a, true, !res.Close, nil
 }
