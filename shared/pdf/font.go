@@ -40,7 +40,7 @@ type loadedFont struct {
 	file   string
 	font   *font.Font
 	tables *opentype.Loader
-	data   []byte
+	raw    map[string][]byte
 	err    error
 }
 
@@ -70,12 +70,14 @@ func (f *Fonts) load(name string) (*loadedFont, error) {
 	if l, ok := f.loaded[name]; ok {
 		return l, l.err
 	}
-	l := &loadedFont{file: name}
+	l := &loadedFont{file: name, raw: map[string][]byte{}}
 	f.loaded[name] = l
-	if l.data, l.err = fs.ReadFile(f.dir, name); l.err != nil {
-		return l, l.err
+	data, err := fs.ReadFile(f.dir, name)
+	if err != nil {
+		l.err = err
+		return l, err
 	}
-	if l.tables, l.err = opentype.NewLoader(bytes.NewReader(l.data)); l.err == nil {
+	if l.tables, l.err = opentype.NewLoader(bytes.NewReader(data)); l.err == nil {
 		l.font, l.err = font.NewFont(l.tables)
 	}
 	if l.err != nil {
@@ -84,15 +86,19 @@ func (f *Fonts) load(name string) (*loadedFont, error) {
 	return l, l.err
 }
 
-// table is a copy of a raw table; nil if the font has none. The loader reads
-// from a shared reader, so its caller holds the lock.
+// table is a raw table, not to be written to; nil if the font has none. It is
+// read once: the outlines of a Chinese font have four megabytes.
 func (f *Fonts) table(l *loadedFont, tag string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if b, ok := l.raw[tag]; ok {
+		return b
+	}
 	b, err := l.tables.RawTable(opentype.MustNewTag(tag))
 	if err != nil {
-		return nil
+		b = nil
 	}
+	l.raw[tag] = b
 	return b
 }
 

@@ -2,8 +2,8 @@
 //
 // Text is shaped by HarfBuzz (its port to Go), put in visual order, and drawn
 // with the glyph offsets that marks need; only the outlines used are embedded,
-// and every line carries its characters (ActualText), so that it can be
-// searched, copied and read aloud in the order it was written.
+// and the characters go with the glyphs (ActualText, ToUnicode), so that text can
+// be searched, copied and read aloud.
 //
 // Lengths are millimetres from the upper left corner; sizes of text are points.
 package pdf
@@ -222,9 +222,15 @@ func (p *Page) draw(x, y float64, l line, style Style) {
 		x -= w
 	}
 	b := &p.body
-	fmt.Fprintf(b, "/Span <</ActualText %s>> BDC BT %s rg %s RG", utf16Hex(l.text), rgb(style.Color), rgb(style.Color))
+	fmt.Fprintf(b, "%s rg %s RG\n", rgb(style.Color), rgb(style.Color))
 	at := 0.0 // thousandths from x
 	for _, r := range l.runs {
+		// Viewers put right-to-left glyphs back in reading order themselves, and
+		// some would turn an ActualText round once more.
+		if !r.rtl {
+			fmt.Fprintf(b, "/Span <</ActualText %s>> BDC ", utf16Hex(r.characters()))
+		}
+		b.WriteString("BT")
 		index, u := p.doc.use(r.face)
 		mode := "0 Tr"
 		if r.faux {
@@ -234,8 +240,12 @@ func (p *Page) draw(x, y float64, l line, style Style) {
 		fmt.Fprintf(b, " /F%d %s Tf %s 1 0 0 1 %s %s Tm [", index, number(style.Size), mode,
 			number(px+at*style.Size/em), p.y(y))
 		at += u.glyphRun(b, r, style.Size)
+		b.WriteString(" ET")
+		if !r.rtl {
+			b.WriteString(" EMC")
+		}
+		b.WriteString("\n")
 	}
-	b.WriteString(" ET EMC\n")
 }
 
 // glyphRun writes the inside of a TJ array and closes it. A mark raised or
@@ -253,8 +263,11 @@ func (u *usedFont) glyphRun(b *bytes.Buffer, r run, size float64) float64 {
 			pen = to
 		}
 	}
-	for _, g := range r.glyphs {
-		u.note(g.GlyphID, r, g.ClusterIndex, g.RuneCount, g.GlyphCount)
+	for i, g := range r.glyphs {
+		u.glyphs[g.GlyphID] = true
+		if i == 0 || r.glyphs[i-1].ClusterIndex != g.ClusterIndex {
+			u.note(r.cluster(i))
+		}
 		if y := thousandths(g.YOffset); math.Abs(y-rise) >= 0.5 {
 			if open {
 				b.WriteString(">")
@@ -282,13 +295,30 @@ func (u *usedFont) glyphRun(b *bytes.Buffer, r run, size float64) float64 {
 	return advance
 }
 
-// note records that a glyph is used and which characters it stands for: all of
-// a cluster if it is the cluster's only glyph, otherwise none (ActualText has
-// them).
-func (u *usedFont) note(g font.GID, r run, first, runes, glyphs int) {
-	u.glyphs[g] = true
-	if _, known := u.runes[g]; !known && glyphs == 1 && first+runes <= len(r.text) {
-		u.runes[g] = string(r.text[first : first+runes])
+// note records which characters the glyphs of a cluster stand for: each its own
+// where the font has one for it, the first of the others what is left over.
+func (u *usedFont) note(cluster []font.GID, runes []rune) {
+	left := slices.Clone(runes)
+	var open []font.GID
+	for _, g := range cluster {
+		at := slices.IndexFunc(left, func(r rune) bool {
+			own, ok := u.face.NominalGlyph(r)
+			return ok && own == g
+		})
+		if at < 0 {
+			open = append(open, g)
+			continue
+		}
+		if _, known := u.runes[g]; !known {
+			u.runes[g] = string(left[at])
+		}
+		left = slices.Delete(left, at, at+1)
+	}
+	if len(open) == 0 || len(left) == 0 {
+		return
+	}
+	if _, known := u.runes[open[0]]; !known {
+		u.runes[open[0]] = string(left)
 	}
 }
 

@@ -1,7 +1,6 @@
 package pdf
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -112,7 +111,6 @@ func (t *typesetter) ResolveFace(r rune) *font.Face {
 
 // line is one line of set text, its runs from left to right.
 type line struct {
-	text  string
 	runs  []run
 	width float64 // in thousandths of the size
 }
@@ -123,6 +121,31 @@ type run struct {
 	glyphs []shaping.Glyph
 	text   []rune // of the whole paragraph; clusters index into it
 	rtl    bool
+}
+
+// characters is the part of the paragraph that the run's glyphs stand for.
+func (r run) characters() string {
+	first, last := len(r.text), 0
+	for _, g := range r.glyphs {
+		first, last = min(first, g.ClusterIndex), max(last, g.ClusterIndex+g.RuneCount)
+	}
+	if first >= last || last > len(r.text) {
+		return ""
+	}
+	return string(r.text[first:last])
+}
+
+// cluster is the glyphs from i on that belong together, and their characters.
+func (r run) cluster(i int) ([]font.GID, []rune) {
+	g := r.glyphs[i]
+	var ids []font.GID
+	for _, next := range r.glyphs[i:] {
+		if next.ClusterIndex != g.ClusterIndex {
+			break
+		}
+		ids = append(ids, next.GlyphID)
+	}
+	return ids, r.text[min(g.ClusterIndex, len(r.text)):min(g.ClusterIndex+g.RuneCount, len(r.text))]
 }
 
 // set shapes s and breaks it into lines of at most width (thousandths of the
@@ -155,14 +178,12 @@ func (t *typesetter) set(s string, bold bool, width float64, maxLines int) []lin
 			config.Truncator = dots[0]
 		}
 	}
-	wrapped, cutOff := t.wrapper.WrapParagraph(config, limit, paragraph, shaping.NewSliceIterator(runs))
+	wrapped, _ := t.wrapper.WrapParagraph(config, limit, paragraph, shaping.NewSliceIterator(runs))
 
 	var lines []line
-	for i, outs := range wrapped {
-		set := line{text: lineText(paragraph, outs, cutOff > 0 && i == len(wrapped)-1)}
-		outs = slices.Clone(outs)
-		slices.SortStableFunc(outs, func(a, b shaping.Output) int { return cmp.Compare(a.VisualIndex, b.VisualIndex) })
-		for _, out := range outs {
+	for _, outs := range wrapped {
+		var set line
+		for _, out := range visualOrder(outs, paragraph, direction) {
 			f := t.byFace[out.Face]
 			if f == nil || len(out.Glyphs) == 0 {
 				continue
@@ -183,11 +204,16 @@ func (t *typesetter) set(s string, bold bool, width float64, maxLines int) []lin
 // covered replaces what no font has by U+FFFD: an empty glyph would leave a
 // name blank.
 func (t *typesetter) covered(paragraph []rune) []rune {
+	script := language.Latin
 	for i, r := range paragraph {
+		// A mark belongs to the script it follows.
+		if own := language.LookupScript(r); own != language.Common && own != language.Inherited {
+			script = own
+		}
 		if unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
 			continue
 		}
-		t.script = language.LookupScript(r)
+		t.script = script
 		f := t.ResolveFace(r)
 		if f == nil {
 			return nil
@@ -209,27 +235,67 @@ func (t *typesetter) shape(paragraph []rune, direction di.Direction) []shaping.O
 	}
 	var outs []shaping.Output
 	for _, part := range t.cut.Split(input, t) {
-		outs = append(outs, t.shaper.Shape(part))
+		for _, p := range t.spacesApart(part) {
+			outs = append(outs, t.shaper.Shape(p))
+		}
 	}
 	return outs
 }
 
-func lineText(paragraph []rune, outs []shaping.Output, cutOff bool) string {
-	first, last := len(paragraph), 0
+// spacesApart gives the spaces at the end of a run in a font of last resort to
+// the text font: an emoji's space is as wide as an emoji.
+func (t *typesetter) spacesApart(part shaping.Input) []shaping.Input {
+	f := t.byFace[part.Face]
+	if f == nil || !slices.Contains(t.fonts.files.Then, f.from.file) {
+		return []shaping.Input{part}
+	}
+	end := part.RunEnd
+	for end > part.RunStart && part.Text[end-1] == ' ' {
+		end--
+	}
+	if end == part.RunEnd || end == part.RunStart {
+		return []shaping.Input{part}
+	}
+	spaces := part
+	part.RunEnd, spaces.RunStart = end, end
+	spaces.Face = t.face(t.fonts.files.Text).Face
+	return []shaping.Input{part, spaces}
+}
+
+// visualOrder puts the runs of a line from left to right (UAX 9, rule L2). A
+// number after right-to-left text belongs to it and is read from the left.
+func visualOrder(outs []shaping.Output, paragraph []rune, base di.Direction) []shaping.Output {
+	levels := make([]int, len(outs))
 	for i, out := range outs {
-		if cutOff && i == len(outs)-1 && i > 0 && out.Runes.Count <= 1 {
-			continue // the ellipsis, whose range is its own
+		switch {
+		case out.Direction == di.DirectionRTL:
+			levels[i] = 1
+		case base == di.DirectionRTL, i > 0 && levels[i-1] > 0 && isNumber(paragraph, out.Runes):
+			levels[i] = 2
 		}
-		first, last = min(first, out.Runes.Offset), max(last, out.Runes.Offset+out.Runes.Count)
 	}
-	if first >= last {
-		return ""
+	ordered := slices.Clone(outs)
+	for level := 2; level > 0; level-- {
+		for i := 0; i < len(ordered); i++ {
+			end := i
+			for end < len(ordered) && levels[end] >= level {
+				end++
+			}
+			slices.Reverse(ordered[i:end])
+			slices.Reverse(levels[i:end])
+			i = max(i, end)
+		}
 	}
-	s := strings.TrimSpace(string(paragraph[first:min(last, len(paragraph))]))
-	if cutOff {
-		s += "…"
+	return ordered
+}
+
+func isNumber(paragraph []rune, at shaping.Range) bool {
+	for _, r := range paragraph[at.Offset:min(at.Offset+at.Count, len(paragraph))] {
+		if p, _ := bidi.LookupRune(r); p.Class() != bidi.EN && p.Class() != bidi.AN && p.Class() != bidi.ES && p.Class() != bidi.CS && p.Class() != bidi.ET {
+			return false
+		}
 	}
-	return s
+	return at.Count > 0
 }
 
 // baseDirection is that of the first strong character (Unicode UAX 9, P2).
