@@ -1,0 +1,575 @@
+-- +goose Up
+-- Money: attempts to pay, what gateways told us, and what goes back. Rows are
+-- locked in the one order: account, booking, payments, seats (law 2). No
+-- function here calls anything outside; what must happen there is an outbox row
+-- of kind `refund` or `payment_cancel` ({"payment"} or {"refund"}).
+
+CREATE TABLE payment (
+    sale_id     bigint NOT NULL,
+    payment_id  uuid NOT NULL,          -- made by the application, version 7
+    booking     bigint NOT NULL,
+    account     text NOT NULL,
+    gateway     text NOT NULL,
+    request_key text NOT NULL,          -- Idempotency-Key of the request that began it
+    amount      bigint NOT NULL CONSTRAINT payment_amount CHECK (amount >= 0), -- the price, minor units
+    currency    text NOT NULL,
+    return_url  text NOT NULL DEFAULT '',
+    state       text NOT NULL DEFAULT 'pending' CONSTRAINT payment_state_known
+                CHECK (state IN ('pending', 'succeeded', 'failed', 'refunded', 'partly_refunded')),
+    step        text NOT NULL DEFAULT 'made' CONSTRAINT payment_step_known
+                CHECK (step IN ('made', 'created', 'settled')),
+    reference   text,                   -- the gateway's name for it
+    outcome     text CONSTRAINT payment_outcome_known CHECK (outcome IN ('booked', 'rescued', 'refund')),
+    reason      text,                   -- of outcome refund
+    captured    bigint NOT NULL DEFAULT 0,
+    captured_in text,                   -- currency of what was captured
+    captured_at timestamptz,
+    returning_amount bigint NOT NULL DEFAULT 0, -- sum of its refunds
+    returned_amount  bigint NOT NULL DEFAULT 0, -- sum of those that succeeded
+    made_at     timestamptz NOT NULL,
+    settled_at  timestamptz,            -- nobody asks the gateway any more
+    ask_at      timestamptz,            -- when the gateway is asked next; NULL once settled
+    asks        integer NOT NULL DEFAULT 0,
+    trace_id    text NOT NULL DEFAULT '',
+    PRIMARY KEY (sale_id, payment_id),
+    CONSTRAINT payment_request UNIQUE (sale_id, account, request_key),
+    CONSTRAINT payment_money CHECK (0 <= returned_amount AND returned_amount <= returning_amount AND returning_amount <= captured),
+    CONSTRAINT payment_captured CHECK ((captured_at IS NOT NULL) = (state IN ('succeeded', 'refunded', 'partly_refunded'))
+        AND (captured_at IS NOT NULL) = (outcome IS NOT NULL) AND (captured_at IS NOT NULL) = (captured_in IS NOT NULL)),
+    CONSTRAINT payment_settled CHECK ((settled_at IS NOT NULL) = (step = 'settled') AND (ask_at IS NULL) = (step = 'settled')),
+    CONSTRAINT payment_created CHECK (step <> 'created' OR reference IS NOT NULL)
+) WITH (fillfactor = 80);
+CREATE INDEX payment_of_booking ON payment (sale_id, booking);
+CREATE UNIQUE INDEX payment_reference ON payment (sale_id, gateway, reference) WHERE reference IS NOT NULL;
+CREATE INDEX payment_to_ask ON payment (sale_id, ask_at) WHERE ask_at IS NOT NULL;
+-- One payment keeps one booking: the second is refunded.
+CREATE UNIQUE INDEX payment_keeps ON payment (sale_id, booking)
+    WHERE outcome IN ('booked', 'rescued') AND returning_amount < captured;
+
+-- What a gateway told us, once by its event id. Not keyed by sale (law 8): an
+-- event may come before anything of ours, and may name nothing of ours.
+CREATE TABLE gateway_event (
+    gateway     text NOT NULL,
+    event_id    text NOT NULL,
+    event_type  text NOT NULL,
+    reference   text NOT NULL,
+    payment     text NOT NULL DEFAULT '', -- our public payment id from its metadata
+    refund_key  text NOT NULL DEFAULT '',
+    amount      bigint NOT NULL,
+    currency    text NOT NULL,
+    body        jsonb NOT NULL,
+    received_at timestamptz NOT NULL,
+    repeats     integer NOT NULL DEFAULT 0,
+    due_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    tries       integer NOT NULL DEFAULT 0,
+    applied_at  timestamptz,
+    effect      text,
+    PRIMARY KEY (gateway, event_id)
+);
+CREATE INDEX gateway_event_due ON gateway_event (due_at) WHERE applied_at IS NULL;
+CREATE INDEX gateway_event_reference ON gateway_event (gateway, reference) WHERE applied_at IS NULL;
+
+CREATE TABLE refund (
+    sale_id    bigint NOT NULL,
+    refund_id  bigint GENERATED ALWAYS AS IDENTITY,
+    payment_id uuid NOT NULL,
+    booking    bigint NOT NULL,
+    amount     bigint NOT NULL CONSTRAINT refund_amount CHECK (amount > 0),
+    currency   text NOT NULL,
+    fee        bigint NOT NULL DEFAULT 0 CONSTRAINT refund_fee CHECK (fee >= 0), -- kept back
+    reason     text NOT NULL,
+    key        text NOT NULL, -- the gateway's idempotency key: the same for every try
+    state      text NOT NULL DEFAULT 'due' CONSTRAINT refund_state CHECK (state IN ('due', 'asked', 'succeeded', 'failed')),
+    reference  text,
+    made_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    done_at    timestamptz,
+    trace_id   text NOT NULL DEFAULT '',
+    PRIMARY KEY (sale_id, refund_id),
+    UNIQUE (sale_id, key),
+    FOREIGN KEY (sale_id, payment_id) REFERENCES payment
+);
+CREATE INDEX refund_of_payment ON refund (sale_id, payment_id);
+CREATE INDEX refund_of_booking ON refund (sale_id, booking);
+
+-- The one rule about when a booking may be paid, for pay, the extension and the
+-- confirm step: a hold made before closes_at may be paid until it ends, never
+-- past its limit nor its departure. An ended hold may still be rescued while the
+-- sale is open, inside that same limit.
+--
+--   in-time    held, and its end is ahead
+--   ended      held or expired, its end is past, may be rescued
+--   closed     the same, but nothing more is sold
+--   late       past the hold's limit
+--   departed   past its departure
+--   cancelled  the sale is cancelled
+--   booked, let-go, lost   what the booking became
+-- +goose StatementBegin
+CREATE FUNCTION booking_standing(p_booking_state text, p_ends_at timestamptz, p_limit_at timestamptz, p_departs_at timestamptz,
+                                 p_sale_state text, p_closes_at timestamptz, p_now timestamptz) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN p_booking_state = 'booked' THEN 'booked'
+        WHEN p_booking_state IN ('released', 'cancelled') THEN 'let-go'
+        WHEN p_booking_state = 'lost' THEN 'lost'
+        WHEN p_sale_state = 'cancelled' THEN 'cancelled'
+        WHEN p_now >= p_departs_at THEN 'departed'
+        WHEN p_booking_state = 'held' AND p_now < p_ends_at THEN 'in-time'
+        WHEN p_now >= p_limit_at THEN 'late'
+        WHEN p_sale_state IN ('closed', 'draft') OR p_now >= p_closes_at THEN 'closed'
+        ELSE 'ended'
+    END
+$$;
+-- +goose StatementEnd
+
+-- Extends a live hold to its sale's extension from now, at most to its limit.
+-- The caller has locked the booking. Returns the end that holds now.
+-- +goose StatementBegin
+CREATE FUNCTION hold_extend(p_sale bigint, p_number bigint) RETURNS timestamptz
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    b record;
+    v_until timestamptz;
+BEGIN
+    SELECT k.seats, k.leg_from, k.leg_to, k.state, k.ends_at, k.limit_at, s.extend_seconds INTO b
+    FROM booking k JOIN sale s ON s.sale_id = k.sale_id
+    WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = p_number;
+    v_until := LEAST(clock_timestamp() + make_interval(secs => b.extend_seconds), b.limit_at);
+    IF b.state <> 'held' OR v_until <= b.ends_at THEN
+        RETURN b.ends_at;
+    END IF;
+    BEGIN
+        PERFORM seat_extend(p_sale, p_number, b.seats, b.leg_from, b.leg_to, v_until);
+    EXCEPTION WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
+        RETURN b.ends_at; -- it ended while we came
+    END;
+    UPDATE booking SET ends_at = v_until WHERE sale_id = p_sale AND number = p_number;
+    RETURN v_until;
+END
+$$;
+-- +goose StatementEnd
+
+-- Begins an attempt to pay, or finds the one that the same request began before
+-- a crash. Codes: made (with what the gateway has to be told), or a refusal.
+-- +goose StatementBegin
+CREATE FUNCTION payment_begin(p_sale bigint, p_number bigint, p_account text, p_gateway text, p_request_key text,
+                              p_payment uuid, p_return_url text, p_most integer, p_trace text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    b record;
+    p record;
+    v_now timestamptz;
+    v_standing text;
+BEGIN
+    SELECT k.state, k.ends_at, k.limit_at, k.departs_at, k.amount, k.currency, s.state AS sale_state, s.closes_at, s.gateways,
+           s.test, s.title
+    INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
+    WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = p_number AND k.account = p_account
+    FOR UPDATE OF k;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'not-found');
+    END IF;
+    SELECT * INTO p FROM payment WHERE sale_id = p_sale AND account = p_account AND request_key = p_request_key;
+    IF NOT FOUND THEN
+        IF NOT p_gateway = ANY (b.gateways) THEN
+            RETURN jsonb_build_object('code', 'gateway', 'gateways', b.gateways);
+        END IF;
+        v_now := clock_timestamp();
+        v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, v_now);
+        IF v_standing <> 'in-time' THEN
+            RETURN jsonb_build_object('code', v_standing, 'state', b.state);
+        END IF;
+        IF (SELECT count(*) FROM payment WHERE sale_id = p_sale AND booking = p_number) >= p_most THEN
+            RETURN jsonb_build_object('code', 'too-many');
+        END IF;
+        INSERT INTO payment (sale_id, payment_id, booking, account, gateway, request_key, amount, currency, return_url,
+            made_at, ask_at, trace_id)
+        VALUES (p_sale, p_payment, p_number, p_account, p_gateway, p_request_key, b.amount, b.currency, p_return_url,
+            v_now, v_now + interval '15 seconds', p_trace)
+        RETURNING * INTO p;
+        UPDATE booking SET history = history || history_line(v_now, 'payment begun', p_gateway)
+        WHERE sale_id = p_sale AND number = p_number;
+    END IF;
+    RETURN jsonb_build_object('code', 'made', 'payment', p.payment_id, 'booking', p.booking, 'gateway', p.gateway, 'step', p.step,
+        'state', p.state, 'reference', p.reference, 'amount', p.amount, 'currency', p.currency, 'return_url', p.return_url,
+        'title', b.title, 'test', b.test, 'ends_at', b.ends_at, 'limit_at', b.limit_at);
+END
+$$;
+-- +goose StatementEnd
+
+-- The gateway has made the payment: its reference is stored and the hold
+-- extended. Answers the booking's standing; one that is not in time any more is
+-- the caller's to cancel at the gateway, so that row is written here.
+-- +goose StatementBegin
+CREATE FUNCTION payment_created(p_sale bigint, p_payment uuid, p_reference text, p_trace text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    b record;
+    p record;
+    v_number bigint;
+    v_ends timestamptz;
+    v_standing text;
+BEGIN
+    SELECT booking INTO v_number FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'unknown');
+    END IF;
+    SELECT k.state, k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at
+    INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
+    WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = v_number FOR UPDATE OF k;
+    SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment FOR UPDATE;
+    IF p.reference IS NOT NULL AND p.reference <> p_reference THEN
+        RAISE EXCEPTION 'payment % has the reference %, not %', p_payment, p.reference, p_reference;
+    END IF;
+    IF p.step = 'made' THEN
+        UPDATE payment SET step = 'created', reference = p_reference, ask_at = clock_timestamp() + interval '5 seconds'
+        WHERE sale_id = p_sale AND payment_id = p_payment;
+    ELSIF p.reference IS NULL THEN
+        UPDATE payment SET reference = p_reference WHERE sale_id = p_sale AND payment_id = p_payment;
+    END IF;
+    v_ends := b.ends_at;
+    v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, clock_timestamp());
+    IF v_standing = 'in-time' AND p.step <> 'settled' THEN
+        v_ends := hold_extend(p_sale, v_number);
+    ELSIF p.captured_at IS NULL AND p.step <> 'settled' THEN
+        INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+        VALUES (p_sale, 'payment_cancel', p_payment::text, jsonb_build_object('payment', p_payment), p_trace);
+    END IF;
+    RETURN jsonb_build_object('code', 'created', 'standing', v_standing, 'state', p.state, 'booking', v_number,
+        'ends_at', v_ends, 'limit_at', b.limit_at, 'booking_state', b.state);
+END
+$$;
+-- +goose StatementEnd
+
+-- Writes a refund and the outbox row that carries it out. The caller has locked
+-- the payment. Its key never changes.
+-- +goose StatementBegin
+CREATE FUNCTION payment_refund(p_sale bigint, p_payment uuid, p_booking bigint, p_amount bigint, p_currency text, p_fee bigint,
+                               p_reason text, p_trace text) RETURNS bigint
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    v_id bigint;
+    v_n integer;
+BEGIN
+    SELECT count(*) + 1 INTO v_n FROM refund WHERE sale_id = p_sale AND payment_id = p_payment;
+    INSERT INTO refund (sale_id, payment_id, booking, amount, currency, fee, reason, key, trace_id)
+    VALUES (p_sale, p_payment, p_booking, p_amount, p_currency, p_fee, p_reason,
+        'refund-' || p_sale || '-' || p_payment || '-' || v_n, p_trace)
+    RETURNING refund_id INTO v_id;
+    UPDATE payment SET returning_amount = returning_amount + p_amount WHERE sale_id = p_sale AND payment_id = p_payment;
+    INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+    VALUES (p_sale, 'refund', v_id::text, jsonb_build_object('refund', v_id), p_trace);
+    RETURN v_id;
+END
+$$;
+-- +goose StatementEnd
+
+-- The confirm step: money has arrived, and this alone decides what becomes of
+-- the booking (law 10). Called any number of times for a payment it has one
+-- effect. Answers {"code": booked | rescued | refund | none | unknown, …}.
+-- +goose StatementBegin
+CREATE FUNCTION payment_confirm(p_sale bigint, p_payment uuid, p_reference text, p_amount bigint, p_currency text, p_trace text)
+RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    b record;
+    p record;
+    o record;
+    v_now timestamptz;
+    v_standing text;
+    v_reason text;
+    v_code text;
+BEGIN
+    -- Neither column ever changes, so they are read before any lock.
+    SELECT booking, account INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'unknown');
+    END IF;
+    PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = p.account FOR UPDATE;
+    SELECT k.number, k.account, k.admission, k.class, k.leg_from, k.leg_to, k.seats, k.quantity, k.state, k.amount, k.currency,
+           k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at
+    INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
+    WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = p.booking FOR UPDATE OF k;
+    SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment FOR UPDATE;
+    IF p.captured_at IS NOT NULL THEN
+        RETURN jsonb_build_object('code', 'none', 'booking', p.booking, 'state', b.state, 'outcome', p.outcome);
+    END IF;
+    IF p.reference IS NOT NULL AND p.reference <> p_reference THEN
+        RAISE EXCEPTION 'payment % has the reference %, not %', p_payment, p.reference, p_reference;
+    END IF;
+
+    v_now := clock_timestamp();
+    v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, v_now);
+    IF p_amount <> b.amount OR p_currency <> b.currency THEN
+        v_reason := 'amount';
+    ELSIF v_standing = 'in-time' THEN
+        BEGIN
+            PERFORM seat_book(p_sale, b.number, b.seats, b.leg_from, b.leg_to);
+            UPDATE booking SET state = 'booked', history = history || history_line(v_now, 'booked', 'paid')
+            WHERE sale_id = p_sale AND number = b.number;
+            v_code := 'booked';
+        EXCEPTION WHEN SQLSTATE 'HF001' THEN
+            -- It ended while we waited for the seats: the rule is asked again.
+            v_now := clock_timestamp();
+            v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, v_now);
+        END;
+    END IF;
+    IF v_code IS NULL AND b.state = 'held' AND b.ends_at <= v_now THEN
+        PERFORM expire_account_holds(p_sale, b.account, p_trace);
+        b.state := 'expired';
+    END IF;
+    IF v_code IS NULL AND v_reason IS NULL THEN
+        IF v_standing = 'ended' THEN
+            BEGIN
+                PERFORM seat_hold(p_sale, b.number, b.seats, b.leg_from, b.leg_to, clock_timestamp() + interval '1 minute', false);
+                PERFORM seat_book(p_sale, b.number, b.seats, b.leg_from, b.leg_to);
+                UPDATE account_sale SET live_seats = live_seats + b.quantity WHERE sale_id = p_sale AND account = b.account;
+                UPDATE booking SET state = 'booked', ended_at = NULL,
+                    history = history || history_line(v_now, 'rescued', 'paid after its hold had ended, the seats were still free')
+                WHERE sale_id = p_sale AND number = b.number;
+                v_code := 'rescued';
+            EXCEPTION
+                WHEN SQLSTATE 'HF001' THEN
+                    v_reason := 'taken';
+                WHEN check_violation OR unique_violation THEN
+                    v_reason := 'limit'; -- of the account, or of one live booking for its admission
+            END;
+        ELSE
+            v_reason := CASE v_standing
+                WHEN 'booked' THEN 'second' WHEN 'let-go' THEN 'let-go' WHEN 'lost' THEN 'late' WHEN 'cancelled' THEN 'cancelled'
+                WHEN 'closed' THEN 'closed' ELSE 'late' END;
+        END IF;
+    END IF;
+
+    UPDATE payment
+    SET state = 'succeeded', step = 'settled', reference = COALESCE(reference, p_reference), settled_at = v_now, ask_at = NULL,
+        captured = p_amount, captured_in = p_currency, captured_at = v_now, outcome = COALESCE(v_code, 'refund'), reason = v_reason
+    WHERE sale_id = p_sale AND payment_id = p_payment;
+
+    IF v_code IS NOT NULL THEN
+        INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+        VALUES (p_sale, 'ticket', b.number::text, jsonb_build_object('booking', b.number), p_trace);
+        -- What else was begun for this booking is not to be charged as well.
+        FOR o IN SELECT payment_id FROM payment
+                 WHERE sale_id = p_sale AND booking = b.number AND payment_id <> p_payment AND step <> 'settled' ORDER BY payment_id
+        LOOP
+            INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+            VALUES (p_sale, 'payment_cancel', o.payment_id::text, jsonb_build_object('payment', o.payment_id), p_trace);
+        END LOOP;
+        RETURN jsonb_build_object('code', v_code, 'booking', b.number, 'state', 'booked');
+    END IF;
+
+    IF p_amount > 0 THEN
+        PERFORM payment_refund(p_sale, p_payment, b.number, p_amount, p_currency, 0, v_reason, p_trace);
+    END IF;
+    IF b.state = 'expired' THEN
+        UPDATE booking SET state = 'lost', history = history || history_line(v_now, 'lost', v_reason)
+        WHERE sale_id = p_sale AND number = b.number AND state = 'expired';
+        b.state := 'lost';
+    ELSE
+        UPDATE booking SET history = history || history_line(v_now, 'payment returned', v_reason)
+        WHERE sale_id = p_sale AND number = b.number;
+    END IF;
+    INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+    VALUES (p_sale, 'notify', b.number::text, jsonb_build_object('booking', b.number, 'what',
+        CASE WHEN b.state = 'lost' THEN 'lost' ELSE 'payment_returned' END, 'reason', v_reason,
+        'refund', jsonb_build_object('amount', p_amount, 'currency', p_currency)), p_trace);
+    RETURN jsonb_build_object('code', 'refund', 'booking', b.number, 'state', b.state, 'reason', v_reason);
+END
+$$;
+-- +goose StatementEnd
+
+-- What a gateway said of a payment that is not money: pending, failed or
+-- cancelled. p_looked: it is the answer to our question and not an event, which
+-- may be older than what we know. A payment still pending keeps its hold to the
+-- limit; past the limit it is cancelled at the gateway. p_wait until the next
+-- question.
+-- +goose StatementBegin
+CREATE FUNCTION payment_note(p_sale bigint, p_payment uuid, p_status text, p_looked boolean, p_wait interval, p_trace text)
+RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    b record;
+    p record;
+    v_number bigint;
+    v_now timestamptz;
+    v_standing text;
+    v_state text;
+BEGIN
+    SELECT booking INTO v_number FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'unknown');
+    END IF;
+    SELECT k.state, k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at
+    INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
+    WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = v_number FOR UPDATE OF k;
+    SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment FOR UPDATE;
+    IF p.captured_at IS NOT NULL THEN
+        RETURN jsonb_build_object('code', 'none', 'state', p.state);
+    END IF;
+    v_now := clock_timestamp();
+    v_state := CASE WHEN p_status IN ('failed', 'cancelled') THEN 'failed' WHEN p_looked THEN 'pending' ELSE p.state END;
+    IF v_state <> p.state THEN
+        UPDATE booking SET history = history || history_line(v_now, 'payment ' || v_state, p_status)
+        WHERE sale_id = p_sale AND number = v_number;
+    END IF;
+    IF p_status = 'cancelled' OR p.step = 'settled' THEN
+        UPDATE payment SET state = v_state, step = 'settled', settled_at = COALESCE(settled_at, v_now), ask_at = NULL
+        WHERE sale_id = p_sale AND payment_id = p_payment;
+        RETURN jsonb_build_object('code', 'settled', 'state', v_state);
+    END IF;
+    UPDATE payment SET state = v_state, asks = CASE WHEN p_looked THEN p.asks + 1 ELSE p.asks END,
+        ask_at = CASE WHEN p_looked THEN v_now + p_wait ELSE p.ask_at END
+    WHERE sale_id = p_sale AND payment_id = p_payment;
+    v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, v_now);
+    IF v_standing = 'in-time' THEN
+        IF v_state = 'pending' THEN
+            b.ends_at := hold_extend(p_sale, v_number);
+        END IF;
+    ELSIF v_standing <> 'ended' AND p_looked AND NOT EXISTS (
+        SELECT 1 FROM outbox WHERE sale_id = p_sale AND kind = 'payment_cancel' AND subject = p_payment::text AND done_at IS NULL) THEN
+        INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+        VALUES (p_sale, 'payment_cancel', p_payment::text, jsonb_build_object('payment', p_payment), p_trace);
+    END IF;
+    RETURN jsonb_build_object('code', 'noted', 'state', v_state, 'standing', v_standing, 'ends_at', b.ends_at);
+END
+$$;
+-- +goose StatementEnd
+
+-- What a gateway said of a refund, found by our key: asked, succeeded or failed.
+-- Succeeded stays unless the gateway says failed later.
+-- +goose StatementBegin
+CREATE FUNCTION refund_note(p_sale bigint, p_key text, p_reference text, p_status text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    r record;
+    p record;
+    v_returned bigint;
+BEGIN
+    SELECT payment_id INTO r FROM refund WHERE sale_id = p_sale AND key = p_key;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'unknown');
+    END IF;
+    SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = r.payment_id FOR UPDATE;
+    SELECT * INTO r FROM refund WHERE sale_id = p_sale AND key = p_key FOR UPDATE;
+    IF r.state = p_status OR (r.state IN ('succeeded', 'failed') AND p_status = 'asked') THEN
+        RETURN jsonb_build_object('code', 'none', 'state', r.state);
+    END IF;
+    UPDATE refund SET state = p_status, reference = COALESCE(p_reference, reference),
+        done_at = CASE WHEN p_status = 'succeeded' THEN clock_timestamp() END
+    WHERE sale_id = p_sale AND key = p_key;
+    SELECT COALESCE(sum(amount), 0) INTO v_returned FROM refund
+    WHERE sale_id = p_sale AND payment_id = r.payment_id AND state = 'succeeded';
+    UPDATE payment SET returned_amount = v_returned,
+        state = CASE WHEN v_returned = 0 THEN 'succeeded' WHEN v_returned < captured THEN 'partly_refunded' ELSE 'refunded' END
+    WHERE sale_id = p_sale AND payment_id = r.payment_id;
+    RETURN jsonb_build_object('code', p_status, 'booking', r.booking, 'refund', r.refund_id);
+END
+$$;
+-- +goose StatementEnd
+
+-- Lets a hold go, but first its open payments must be cancelled at the gateway:
+-- then the code is `cancelling` with their ids, and an outbox row for each will
+-- see it through if the caller does not. Other codes: as let_go_booking.
+-- +goose StatementBegin
+CREATE FUNCTION booking_abandon(p_sale bigint, p_number bigint, p_account text, p_trace text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    v_open uuid[];
+    v_state text;
+BEGIN
+    PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = p_account FOR UPDATE;
+    SELECT state INTO v_state FROM booking WHERE sale_id = p_sale AND number = p_number AND account = p_account FOR UPDATE;
+    IF v_state = 'held' THEN
+        SELECT array_agg(payment_id ORDER BY payment_id) INTO v_open FROM payment
+        WHERE sale_id = p_sale AND booking = p_number AND step <> 'settled';
+    END IF;
+    IF v_open IS NULL THEN
+        RETURN let_go_booking(p_sale, p_number, p_account, 'let go by its holder', p_trace);
+    END IF;
+    INSERT INTO outbox (sale_id, kind, subject, payload, due_at, trace_id)
+    SELECT p.sale_id, 'payment_cancel', p.payment_id::text, jsonb_build_object('payment', p.payment_id, 'release', true),
+           clock_timestamp() + interval '15 seconds', p_trace
+    FROM payment p WHERE p.sale_id = p_sale AND p.payment_id = ANY (v_open) AND NOT EXISTS (
+        SELECT 1 FROM outbox o WHERE o.sale_id = p_sale AND o.kind = 'payment_cancel' AND o.subject = p.payment_id::text
+            AND o.done_at IS NULL AND o.payload ? 'release');
+    RETURN jsonb_build_object('code', 'cancelling', 'payments', v_open);
+END
+$$;
+-- +goose StatementEnd
+
+-- Takes a whole booking back: its seats come free and what was paid for it goes
+-- back but for the fee. With p_preview nothing changes. Codes: preview,
+-- cancelled, checked-in, wrong-state, not-found.
+-- +goose StatementBegin
+CREATE FUNCTION booking_refund(p_sale bigint, p_number bigint, p_account text, p_preview boolean, p_trace text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    b record;
+    p record;
+    v_fee bigint := 0;
+    v_back bigint := 0;
+    v_money jsonb;
+    v_done jsonb;
+BEGIN
+    PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = p_account FOR UPDATE;
+    SELECT state, seats, amount, currency INTO b FROM booking
+    WHERE sale_id = p_sale AND number = p_number AND account = p_account FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'not-found');
+    END IF;
+    IF b.state <> 'booked' THEN
+        RETURN jsonb_build_object('code', 'wrong-state', 'state', b.state);
+    END IF;
+    IF checked_in(p_sale, p_number) THEN
+        RETURN jsonb_build_object('code', 'checked-in', 'state', b.state);
+    END IF;
+    SELECT payment_id, captured - returning_amount AS kept, captured_in INTO p FROM payment
+    WHERE sale_id = p_sale AND booking = p_number AND outcome IN ('booked', 'rescued') AND returning_amount < captured
+    FOR UPDATE;
+    IF FOUND THEN
+        v_back := p.kept - v_fee;
+    END IF;
+    v_money := jsonb_build_object('seats', b.seats, 'refund', v_back, 'fee', v_fee, 'currency', b.currency);
+    IF p_preview THEN
+        RETURN v_money || jsonb_build_object('code', 'preview', 'state', b.state);
+    END IF;
+    v_done := cancel_booking(p_sale, p_number, p_account, 'returned by its holder', p_trace);
+    IF v_done->>'code' <> 'cancelled' THEN
+        RETURN v_done;
+    END IF;
+    IF v_back > 0 THEN
+        PERFORM payment_refund(p_sale, p.payment_id, p_number, v_back, p.captured_in, v_fee, 'asked', p_trace);
+    END IF;
+    INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+    VALUES (p_sale, 'notify', p_number::text, jsonb_build_object('booking', p_number, 'what', 'cancelled', 'reason', 'asked',
+        'refund', jsonb_build_object('amount', v_back, 'currency', b.currency)), p_trace);
+    RETURN v_money || jsonb_build_object('code', 'cancelled', 'state', 'cancelled');
+END
+$$;
+-- +goose StatementEnd
+
+-- Invariant 3, for one sale: bookings whose captured money is not what the
+-- booking costs, plus what goes back, plus fees kept. A payment whose money is
+-- dealt with in one transaction leaves no other trace: every row is a fault.
+-- +goose StatementBegin
+CREATE FUNCTION money_faults(p_sale bigint, p_limit integer)
+RETURNS TABLE (booking bigint, captured bigint, due bigint)
+LANGUAGE sql STABLE SET search_path = public, pg_temp AS $$
+    SELECT m.number, m.captured, m.due FROM (
+        SELECT k.number,
+               COALESCE((SELECT sum(p.captured) FROM payment p WHERE p.sale_id = p_sale AND p.booking = k.number), 0)::bigint AS captured,
+               (CASE WHEN k.state = 'booked' THEN k.amount ELSE 0 END
+                + COALESCE((SELECT sum(r.amount + r.fee) FROM refund r WHERE r.sale_id = p_sale AND r.booking = k.number), 0))::bigint AS due
+        FROM booking k WHERE k.sale_id = p_sale AND k.account <> 'house'
+          AND (k.state = 'booked' OR EXISTS (SELECT 1 FROM payment p WHERE p.sale_id = p_sale AND p.booking = k.number AND p.captured > 0))
+    ) m WHERE m.captured <> m.due ORDER BY m.number LIMIT p_limit
+$$;
+-- +goose StatementEnd
+
+GRANT SELECT, INSERT, UPDATE ON payment, refund TO holdfast_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON gateway_event TO holdfast_app;
+
+-- +goose Down
+DROP FUNCTION money_faults, booking_refund, booking_abandon, refund_note, payment_note, payment_confirm, payment_refund,
+    payment_created, payment_begin, hold_extend, booking_standing;
+DROP TABLE refund, gateway_event, payment;
