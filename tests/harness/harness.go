@@ -28,6 +28,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"handler/function/cmd/holdfast/services"
+	"handler/function/migrations"
 )
 
 // Root is the folder of the repository.
@@ -82,10 +83,7 @@ var server = sync.OnceValues(func() (*services.Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m, _ := filepath.Glob(filepath.Join(Root(), "migrations", "*.sql")); len(m) == 0 {
-		return p, nil
-	}
-	if _, _, err := services.Migrate(ctx, p.OwnerURL(""), os.DirFS(filepath.Join(Root(), "migrations"))); err != nil {
+	if _, err := migrations.Up(ctx, p.OwnerURL("")); err != nil {
 		return nil, err
 	}
 	return p, nil
