@@ -412,6 +412,9 @@ func refuse(name string, r *Request, err error) Response {
 	}
 	b, _ := json.Marshal(body)
 	res := Bytes(body.Status, "application/problem+json", b).With("Cache-Control", "no-store")
+	if p.Replay {
+		res.Header.Set("Idempotent-Replay", "true")
+	}
 	if body.Status == http.StatusTooManyRequests || body.Status == http.StatusServiceUnavailable {
 		after := max(1, int(math.Ceil(p.RetryAfter.Seconds())))
 		res.Header.Set("Retry-After", strconv.Itoa(after))

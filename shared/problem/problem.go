@@ -113,6 +113,7 @@ type Error struct {
 	Fields     []Field
 	RetryAfter time.Duration // shown as Retry-After, whole seconds rounded up
 	Cause      error         // logged, never shown
+	Replay     bool          // the same refusal as before, by its Idempotency-Key
 }
 
 // Error is the English text, for logs.
