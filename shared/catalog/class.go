@@ -5,18 +5,14 @@ import "math"
 // Stock says how a class is counted.
 type Stock string
 
-// Numbered stock is seats with names; counted stock is so many units a leg.
-const (
-	Numbered Stock = "numbered"
-	Counted  Stock = "counted"
-)
+// Numbered stock is seats with names.
+const Numbered Stock = "numbered"
 
 // Class is a seat class or room type with its fare.
 type Class struct {
 	ID    string `json:"class"`
 	Title string `json:"title"`
 	Stock Stock  `json:"stock"`
-	Total int    `json:"total,omitempty"` // units on every leg; counted stock only
 	Fare  Fare   `json:"fare"`
 }
 

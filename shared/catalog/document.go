@@ -13,12 +13,11 @@ import (
 // Limits of a sale document. The body of a catalog POST is at most 1 MiB
 // (api.md), which is what bounds a single document first.
 const (
-	maxNumberedLegs = 100    // DESIGN 1: numbered stock has at most 100 legs
-	maxCountedLegs  = 400    // a season of nights and a little more
+	maxLegs         = 100    // DESIGN 1: numbered stock has at most 100 legs
 	MaxSeats        = 20_000 // a large hall; the map of it is 5 kB
 	maxClasses      = 20
 	maxCoaches      = 400 // rows of sections, cars of a train
-	maxPairs        = maxNumberedLegs * (maxNumberedLegs + 1) / 2
+	maxPairs        = maxLegs * (maxLegs + 1) / 2
 	maxText         = 200
 	maxID           = 64
 	maxName         = 16 // coach and seat names: they stand on tickets
@@ -26,14 +25,10 @@ const (
 	maxAmount       = 10_000_000_000 // minor units a seat: keeps sums of 100 legs × 100 seats inside int64
 	maxPerKm        = 1_000_000_000  // minor units: × maxKm in thousandths stays inside int64
 	maxKm           = 100_000        // twice and a half around the earth
-	maxUnits        = 100_000        // counted stock a leg
 	maxHoldSeconds  = 3600           // rail preset is 1,800
 	maxSeatsBooking = 100            // one booking
-	maxSeatsAccount = 10_000         // a seller's account
-	maxRate         = 100_000        // admissions a second
-	maxDrawSeconds  = 7 * 24 * 3600
-	maxLapseSeconds = 24 * 3600
-	defaultHold     = 300 // DESIGN 9
+	maxSeatsAccount = 1000           // a seller's account
+	defaultHold     = 300            // DESIGN 9
 	defaultExtend   = 300
 	defaultLimit    = 6
 	minYear         = 2000 // RFC 3339 has four digits; what is older is a mistake
@@ -59,7 +54,7 @@ type Document struct {
 	Coaches       []Coach    `json:"coaches,omitempty"`
 	Currency      string     `json:"currency"`
 	OpensAt       *time.Time `json:"opens_at,omitempty"`  // default: at once
-	ClosesAt      *time.Time `json:"closes_at,omitempty"` // default: departure
+	ClosesAt      *time.Time `json:"closes_at,omitempty"` // default: the last departure
 	HoldSeconds   *int       `json:"hold_seconds,omitempty"`
 	ExtendSeconds *int       `json:"extend_seconds,omitempty"`
 	BookingLimit  *int       `json:"booking_limit,omitempty"`
@@ -67,18 +62,6 @@ type Document struct {
 	Gateways      []string   `json:"gateways"`
 	Test          bool       `json:"test,omitempty"`
 	Room          *RoomWish  `json:"room,omitempty"` // nil: no waiting room
-}
-
-// RoomWish says which waiting room stands in front of the sale: a new one with
-// these settings, or one that exists.
-type RoomWish struct {
-	Room           string     `json:"room,omitempty"` // an existing room of the same organisation; nothing else then
-	Mode           string     `json:"mode,omitempty"` // on, off (default on)
-	DrawOpensAt    *time.Time `json:"draw_opens_at,omitempty"`
-	DrawSeconds    *int       `json:"draw_seconds,omitempty"`
-	AdmitPerSecond *int       `json:"admit_per_second,omitempty"`
-	LapseSeconds   *int       `json:"lapse_seconds,omitempty"`
-	AdmitSeconds   *int       `json:"admit_seconds,omitempty"`
 }
 
 // Normalise fills what the document left out with its defaults and sorts
@@ -99,7 +82,7 @@ func (d *Document) Normalise(now time.Time) {
 		d.OpensAt = &at
 	}
 	if d.ClosesAt == nil {
-		if at := d.departure(); !at.IsZero() {
+		if at := d.lastDeparture(); !at.IsZero() {
 			d.ClosesAt = &at
 		}
 	}
@@ -129,15 +112,39 @@ func setDefault(field **int, value int) {
 	}
 }
 
-// departure is when nothing is sold any more: the first published departure; of
-// a stay, the end of its last night.
+// departure is the first published departure; of a stay, the end of its last
+// night.
 func (d *Document) departure() time.Time {
-	if d.Kind == Stay && len(d.Stops) > 0 && d.Stops[len(d.Stops)-1].Arrives != nil {
-		return *d.Stops[len(d.Stops)-1].Arrives
+	if d.Kind == Stay {
+		return d.end()
 	}
 	for _, s := range d.Stops {
 		if s.Departs != nil {
 			return *s.Departs
+		}
+	}
+	return time.Time{}
+}
+
+// lastDeparture is when the last boarding stop is left: the latest that anything
+// can be sold.
+func (d *Document) lastDeparture() time.Time {
+	for i := len(d.Stops) - 2; i >= 0 && d.Kind != Stay; i-- {
+		if s := d.Stops[i]; s.Board != CallNo && s.Departs != nil {
+			return *s.Departs
+		}
+	}
+	return d.end()
+}
+
+// end is the last time of the sale.
+func (d *Document) end() time.Time {
+	for i := len(d.Stops) - 1; i >= 0; i-- {
+		if at := d.Stops[i].Departs; at != nil {
+			return *at
+		}
+		if at := d.Stops[i].Arrives; at != nil {
+			return *at
 		}
 	}
 	return time.Time{}
@@ -158,18 +165,14 @@ func (d *Document) Validate() error {
 	d.validateCoaches(&f)
 	d.validateTerms(&f)
 	if d.Room != nil {
-		d.Room.validate(&f)
+		d.Room.validate(f.at("room"))
 	}
 	return f.err()
 }
 
 func (d *Document) validateStops(f *faults) {
-	most := maxNumberedLegs
-	if len(d.Classes) > 0 && !slices.ContainsFunc(d.Classes, func(c Class) bool { return c.Stock == Numbered }) {
-		most = maxCountedLegs
-	}
-	if len(d.Stops) < 2 || len(d.Stops) > most+1 {
-		f.add("stops", "must have 2 to %d entries", most+1)
+	if len(d.Stops) < 2 || len(d.Stops) > maxLegs+1 {
+		f.add("stops", "must have 2 to %d entries", maxLegs+1)
 		return
 	}
 	if d.Kind == Show {
@@ -229,14 +232,7 @@ func (d *Document) validateClasses(f *faults) {
 		at.check(!seen[c.ID], "class", "must be unique in the sale")
 		seen[c.ID] = true
 		at.text("title", c.Title, 1, maxText)
-		switch c.Stock {
-		case Numbered:
-			at.check(c.Total == 0, "total", "must be left out: numbered stock is counted by its seats")
-		case Counted:
-			at.check(c.Total >= 1 && c.Total <= maxUnits, "total", "must be 1 to %d", maxUnits)
-		default:
-			at.add("stock", "must be numbered or counted")
-		}
+		at.check(c.Stock == Numbered, "stock", "must be numbered")
 		c.Fare.validate(at.sub("fare"), d.Stops, index)
 	}
 }
@@ -284,86 +280,91 @@ func (fare Fare) validate(f faultsAt, stops []Stop, index map[string]int) {
 }
 
 func (d *Document) validateCoaches(f *faults) {
-	numbered := make(map[string]int)
+	seats := make(map[string]int)
 	for _, c := range d.Classes {
-		if c.Stock == Numbered {
-			numbered[c.ID] = 0
-		}
+		seats[c.ID] = 0
 	}
-	validateCoaches(f, d.Coaches, numbered, nil)
+	validateCoaches(f.at(""), d.Coaches, seats, 0, nil)
 	for i, c := range d.Classes {
-		if c.Stock == Numbered && len(d.Coaches) <= maxCoaches {
-			f.in("classes", i).check(numbered[c.ID] > 0, "class", "must have seats in the coaches")
+		f.in("classes", i).check(seats[c.ID] > 0 || len(d.Coaches) > maxCoaches, "class", "must have seats in the coaches")
+	}
+}
+
+// validateCoaches counts the seats of each class into seats, whose keys are the
+// classes there are. There are already total seats, and taken says which shown
+// names they have.
+func validateCoaches(f faultsAt, list []Coach, seats map[string]int, total int, taken func(string) bool) {
+	if len(list) < 1 || len(list) > maxCoaches {
+		f.add("coaches", "must have 1 to %d entries", maxCoaches)
+		return
+	}
+	names := make(map[string]bool)
+	for i, c := range list {
+		if total = validateCoach(f.in("coaches", i), c, seats, total, names, taken); total > MaxSeats {
+			return
 		}
 	}
 }
 
-// validateCoaches counts the seats of each numbered class into numbered. taken
-// says which shown names exist already.
-func validateCoaches(f *faults, list []Coach, numbered map[string]int, taken func(string) bool) {
-	if len(list) > maxCoaches {
-		f.add("coaches", "must have at most %d entries", maxCoaches)
-		return
+// validateCoach checks one coach and returns the seats there are with it.
+func validateCoach(at faultsAt, c Coach, seats map[string]int, total int, names map[string]bool, taken func(string) bool) int {
+	at.label("coach", c.Coach, 0)
+	_, ok := seats[c.Class]
+	at.check(ok, "class", "must be a class of this sale")
+	total += len(c.Seats)
+	if len(c.Seats) == 0 || total > MaxSeats {
+		at.add("seats", "must have at least 1 entry, and the sale at most %d seats", MaxSeats)
+		return total
 	}
-	names := make(map[string]bool)
-	total := 0
-	for i, c := range list {
-		at := f.in("coaches", i)
-		at.label("coach", c.Coach, 0)
-		_, ok := numbered[c.Class]
-		at.check(ok, "class", "must be a numbered class of this sale")
-		total += len(c.Seats)
-		if len(c.Seats) == 0 || total > MaxSeats {
-			at.add("seats", "must have at least 1 entry, and at most %d in all coaches", MaxSeats)
-			return
-		}
-		if ok {
-			numbered[c.Class] += len(c.Seats)
-		}
-		for j, s := range c.Seats {
-			seat := at.in("seats", j)
-			seat.label("seat", s.Seat, 1)
-			name := SeatPlace{Coach: c.Coach, Seat: s.Seat}.Name()
-			seat.check(!names[name] && (taken == nil || !taken(name)), "seat", "must be unique in the sale")
-			names[name] = true
-			seat.check(s.Row >= 0 && s.Row <= maxRow, "row", "must be 0 to %d", maxRow)
-			seat.label("column", s.Column, 0)
-			for k, a := range s.Attributes {
-				if !slices.Contains(Attributes, a) || slices.Contains(s.Attributes[:k], a) {
-					seat.add("attributes", "must be different ones of %s", strings.Join(Attributes, ", "))
-					break
-				}
+	if ok {
+		seats[c.Class] += len(c.Seats)
+	}
+	for j, s := range c.Seats {
+		seat := at.in("seats", j)
+		seat.label("seat", s.Seat, 1)
+		name := SeatPlace{Coach: c.Coach, Seat: s.Seat}.Name()
+		seat.check(!names[name] && (taken == nil || !taken(name)), "seat", "must be unique in the sale")
+		names[name] = true
+		seat.check(s.Row >= 0 && s.Row <= maxRow, "row", "must be 0 to %d", maxRow)
+		seat.label("column", s.Column, 0)
+		for k, a := range s.Attributes {
+			if !slices.Contains(Attributes, a) || slices.Contains(s.Attributes[:k], a) {
+				seat.add("attributes", "must be different ones of %s", strings.Join(Attributes, ", "))
+				break
 			}
 		}
 	}
+	return total
 }
 
 func (d *Document) validateTerms(f *faults) {
 	f.check(validCurrency(d.Currency), "currency", "must be an ISO 4217 code")
-	departs := d.departure()
+	last := d.lastDeparture()
 	if d.OpensAt != nil && d.ClosesAt != nil {
-		validateWindow(f, *d.OpensAt, *d.ClosesAt, departs)
-	} else if d.ClosesAt == nil && !departs.IsZero() {
+		validateWindow(f.at(""), *d.OpensAt, *d.ClosesAt, last)
+	} else if d.ClosesAt == nil && !last.IsZero() {
 		f.add("closes_at", "must be given")
 	}
-	f.between("hold_seconds", d.HoldSeconds, 1, maxHoldSeconds)
-	f.between("extend_seconds", d.ExtendSeconds, 0, maxHoldSeconds)
-	f.between("booking_limit", d.BookingLimit, 1, maxSeatsBooking)
-	f.between("account_limit", d.AccountLimit, 1, maxSeatsAccount)
-	if d.BookingLimit != nil && d.AccountLimit != nil {
-		f.check(*d.AccountLimit >= *d.BookingLimit, "account_limit", "must be at least booking_limit")
-	}
-	validateGateways(f, d.Gateways, d.Test)
+	validateNumbers(f.at(""), d.HoldSeconds, d.ExtendSeconds, d.BookingLimit, d.AccountLimit)
+	validateGateways(f.at(""), d.Gateways, d.Test)
 }
 
-func validateWindow(f *faults, opens, closes, departs time.Time) {
+func validateNumbers(f faultsAt, hold, extend, booking, account *int) {
+	f.between("hold_seconds", hold, 1, maxHoldSeconds)
+	f.between("extend_seconds", extend, 0, maxHoldSeconds)
+	f.between("booking_limit", booking, 1, maxSeatsBooking)
+	f.between("account_limit", account, 1, maxSeatsAccount)
+	f.check(booking == nil || account == nil || *account >= *booking, "account_limit", "must be at least booking_limit")
+}
+
+func validateWindow(f faultsAt, opens, closes, last time.Time) {
 	f.check(validTime(opens), "opens_at", "must be between the years 2000 and 2399")
 	f.check(validTime(closes), "closes_at", "must be between the years 2000 and 2399")
 	f.check(opens.Before(closes), "closes_at", "must be after opens_at")
-	f.check(departs.IsZero() || !closes.After(departs), "closes_at", "must not be after departure")
+	f.check(last.IsZero() || !closes.After(last), "closes_at", "must not be after the last departure")
 }
 
-func validateGateways(f *faults, list []string, test bool) {
+func validateGateways(f faultsAt, list []string, test bool) {
 	if len(list) == 0 || len(list) > len(gatewayNames) {
 		f.add("gateways", "must have 1 to %d entries", len(gatewayNames))
 		return
@@ -375,25 +376,6 @@ func validateGateways(f *faults, list []string, test bool) {
 		}
 		f.check(g != "sandbox" || test, "gateways", "may name sandbox only when test is true")
 	}
-}
-
-func (r *RoomWish) validate(f *faults) {
-	at := f.at("room")
-	if r.Room != "" {
-		_, ok := ParseID(r.Room)
-		at.check(ok, "room", "must be the id of a room")
-		at.check(r.Mode == "" && r.DrawOpensAt == nil && r.DrawSeconds == nil && r.AdmitPerSecond == nil && r.LapseSeconds == nil && r.AdmitSeconds == nil,
-			"room", "must stand alone: an existing room keeps its settings")
-		return
-	}
-	at.check(r.Mode == "" || r.Mode == "on" || r.Mode == "off", "mode", "must be on or off")
-	if r.DrawOpensAt != nil {
-		at.check(validTime(*r.DrawOpensAt), "draw_opens_at", "must be between the years 2000 and 2399")
-	}
-	at.between("draw_seconds", r.DrawSeconds, 0, maxDrawSeconds)
-	at.between("admit_per_second", r.AdmitPerSecond, 1, maxRate)
-	at.between("lapse_seconds", r.LapseSeconds, 1, maxLapseSeconds)
-	at.between("admit_seconds", r.AdmitSeconds, 1, maxLapseSeconds)
 }
 
 func validTime(t time.Time) bool { return t.Year() >= minYear && t.Year() < maxYear }
@@ -432,7 +414,7 @@ func (d *Document) Sale() *Sale {
 		OpensAt: *d.OpensAt, ClosesAt: *d.ClosesAt, DepartsAt: d.departure(),
 		HoldSeconds: *d.HoldSeconds, ExtendSeconds: *d.ExtendSeconds,
 		BookingLimit: *d.BookingLimit, AccountLimit: *d.AccountLimit,
-		Gateways: d.Gateways, Test: d.Test, Revision: 1,
+		Gateways: d.Gateways, Test: d.Test, Version: 1,
 	}
 	s.index()
 	return s

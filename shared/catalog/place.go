@@ -1,5 +1,7 @@
 package catalog
 
+import "slices"
+
 // The attributes a seat place may have.
 const (
 	Window     = "window"
@@ -78,3 +80,6 @@ func coaches(list []SeatPlace) []Coach {
 	}
 	return out
 }
+
+// HasAttribute says whether a place carries an attribute.
+func (p SeatPlace) HasAttribute(a string) bool { return slices.Contains(p.Attributes, a) }

@@ -7,7 +7,6 @@
 package catalog
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +47,7 @@ type Sale struct {
 	Currency    string      // ISO 4217
 	OpensAt     time.Time
 	ClosesAt    time.Time
-	DepartsAt   time.Time // first known departure; nothing is paid for after it
+	DepartsAt   time.Time // first known departure; see DepartsFrom for the others
 	// HoldSeconds is the length of a hold, ExtendSeconds how much all extensions
 	// together may add to it.
 	HoldSeconds   int
@@ -57,12 +56,13 @@ type Sale struct {
 	AccountLimit  int // live seats of one account
 	Gateways      []string
 	Test          bool
-	Revision      int64 // raised when stops, classes or places change
+	Version       int64 // raised when stops, classes or places change
 
 	stopIndex  map[string]int
 	classIndex map[string]int
 	seatNumber map[string]int
 	classSeats map[string][]int
+	searchText string // lower case; of listed sales alone
 }
 
 // index builds the look-up tables. It is called once, before a sale is shared.
@@ -103,6 +103,20 @@ func (s *Sale) Interval(fromStopID, toStopID string) (f, t int, err error) {
 	if fromStopID == "" && toStopID == "" && s.Legs == 1 {
 		return 1, 1, nil
 	}
+	if f, t, err = s.legs(fromStopID, toStopID); err != nil {
+		return 0, 0, err
+	}
+	if s.From(f).Board == CallNo {
+		return 0, 0, problem.Invalid("from", "nobody may board at this stop")
+	}
+	if s.To(t).Alight == CallNo {
+		return 0, 0, problem.Invalid("to", "nobody may alight at this stop")
+	}
+	return f, t, nil
+}
+
+// legs are those between two stops, whether or not one may board and alight.
+func (s *Sale) legs(fromStopID, toStopID string) (f, t int, err error) {
 	i, ok := s.stopIndex[fromStopID]
 	if !ok {
 		return 0, 0, problem.Invalid("from", "must be the id of a stop of this sale")
@@ -113,12 +127,6 @@ func (s *Sale) Interval(fromStopID, toStopID string) (f, t int, err error) {
 	}
 	if i >= j {
 		return 0, 0, problem.Invalid("to", "must be a later stop than from")
-	}
-	if s.Stops[i].Board == CallNo {
-		return 0, 0, problem.Invalid("from", "nobody may board at this stop")
-	}
-	if s.Stops[j].Alight == CallNo {
-		return 0, 0, problem.Invalid("to", "nobody may alight at this stop")
 	}
 	return i + 1, j, nil
 }
@@ -182,21 +190,30 @@ func (s *Sale) Place(number int) (SeatPlace, bool) {
 // shared: do not write to it.
 func (s *Sale) ClassSeats(class string) []int { return s.classSeats[class] }
 
-// LastLegal is the moment after which no hold of this sale that began at heldAt
-// may be paid: the sale's own limit or departure, whichever comes first.
-func (s *Sale) LastLegal(heldAt time.Time) time.Time {
-	end := heldAt.Add(time.Duration(s.HoldSeconds+s.ExtendSeconds) * time.Second)
-	if s.DepartsAt.Before(end) {
+// DepartsFrom is when nothing from the boarding stop of leg f (1-based) on is
+// sold or paid for any more: its departure, or the last time known before it
+// where the timetable leaves it blank. A stay is sold to the end of its last
+// night.
+func (s *Sale) DepartsFrom(f int) time.Time {
+	if s.Kind == Stay {
 		return s.DepartsAt
 	}
-	return end
+	for i := min(f, len(s.Stops)) - 1; i >= 0; i-- {
+		if at := s.Stops[i].Departs; at != nil {
+			return *at
+		}
+		if at := s.Stops[i].Arrives; at != nil {
+			return *at
+		}
+	}
+	return s.DepartsAt
 }
 
-// OpenAt says whether a new hold may be made at that moment. It is the one rule
-// of hold, pay and confirm for beginning to buy: the SQL functions repeat it on
-// the database clock. What is already held may be paid until LastLegal.
+// OpenAt says whether a new hold from leg f on may be made at that moment: the
+// early look of the rule that the SQL functions decide on the database clock.
+// What is already held may be paid until the hold's own limit.
 // Errors: not-open-yet (with the time to wait), paused, sale-closed.
-func (s *Sale) OpenAt(now time.Time) error {
+func (s *Sale) OpenAt(now time.Time, f int) error {
 	switch s.State {
 	case Open, Paused:
 	case Draft:
@@ -204,7 +221,7 @@ func (s *Sale) OpenAt(now time.Time) error {
 	default:
 		return problem.New(problem.SaleClosed, "This sale is closed.")
 	}
-	if !now.Before(s.ClosesAt) || !now.Before(s.DepartsAt) {
+	if !now.Before(s.ClosesAt) || !now.Before(s.DepartsFrom(f)) {
 		return problem.New(problem.SaleClosed, "This sale is closed.")
 	}
 	if now.Before(s.OpensAt) {
@@ -219,9 +236,6 @@ func (s *Sale) OpenAt(now time.Time) error {
 // pausedRetry is what a paused sale answers as Retry-After: a pause is lifted by
 // a person, so asking more often is useless.
 const pausedRetry = 10 * time.Second
-
-// HasAttribute says whether a place carries an attribute.
-func (p SeatPlace) HasAttribute(a string) bool { return slices.Contains(p.Attributes, a) }
 
 // ParseID reads a sale or room id of the HTTP API: a positive decimal of at most
 // 18 digits without sign or leading zero.
