@@ -16,12 +16,15 @@ export function stand(status, mine, now) {
   return { state: "waiting", ask: false };
 }
 
-/** Rate measures how fast `serving` really moves, over the last minute; before 10 s have passed the stated rate counts. */
+/** Rate measures how fast `serving` really moves while the room admits, over the last minute; before 10 s have passed the stated rate counts. */
 export class Rate {
   seen = [];
   add(serving, at) {
     this.seen.push([serving, at]);
     while (this.seen.length > 2 && at - this.seen[0][1] > 60_000) this.seen.shift();
+  }
+  clear() {
+    this.seen = [];
   }
   perSecond(stated) {
     const [first, last] = [this.seen[0], this.seen.at(-1)];

@@ -3,7 +3,7 @@
 import { account, get, now, place, post } from "./api.js";
 import { nextPoll, Rate, stand, waitSeconds } from "./line.js";
 import { t } from "./text.js";
-import { $, about, busy, countdown, explain, go, h, hereTime, link, load, notice, poll, query, roomOf, saleHead, saleOf, say, show } from "./ui.js";
+import { $, about, busy, countdown, explain, go, h, hereClock, link, load, notice, poll, query, roomOf, saleHead, saleOf, say, show } from "./ui.js";
 
 const rate = new Rate();
 let sale, room, status, mine, wake;
@@ -132,7 +132,7 @@ function facts() {
     fact("room.serving", status.serving?.toLocaleString(document.documentElement.lang)),
     fact("room.speed", status.admit_per_second && t("room.speed_text", { n: status.admit_per_second })),
     ...(status.sales ?? []).filter((one) => one.sale === sale.sale).map((one) => fact("room.left", typeof one.left === "number" ? t("left.some", { n: one.left }) : one.sold_out ? t("left.none") : null)),
-    fact("room.as_of", status.as_of && hereTime(status.as_of)),
+    fact("room.as_of", status.as_of && hereClock(status.as_of)),
   ].filter(Boolean).flat());
   const proof = $("#proof");
   proof.hidden = !status.draw_commitment;
@@ -150,7 +150,8 @@ function facts() {
 async function round() {
   try {
     status = await get("join-room", { room }, { open: true });
-    rate.add(status.serving, Date.now());
+    if (status.state === "admitting") rate.add(status.serving, Date.now());
+    else rate.clear();
     const { state, ask: due } = stand(status, mine, now());
     // A served place in a hidden page waits until someone looks: the admit token's time starts when it is taken.
     const hidden = document.visibilityState === "hidden" && state === "turn";
@@ -193,5 +194,5 @@ load(async () => {
   mine = place.get(room);
   if (mine?.admit_token && Date.parse(mine.admit_expires_at) > now()) return seats();
   wake = poll(round);
-  if (query.get("join") && !mine && account.token()) await join(null);
+  if (query.get("join") && !mine) await join(null);
 });
