@@ -4,11 +4,13 @@
 //
 // Scheme smtp (port 587 by default, STARTTLS) or smtps (port 465, TLS from the
 // start); user and password are optional; tls is required (default), optional or
-// none; from is the sender.
+// none; from is the sender. On the machine itself (localhost, 127.0.0.1) tls is
+// optional and from may be left out.
 package mail
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,6 +72,10 @@ func New(smtpURL string) (*Sender, error) {
 	}
 	q := u.Query()
 	s := &Sender{host: u.Hostname(), from: q.Get("from")}
+	encryption := q.Get("tls")
+	if ip := net.ParseIP(s.host); s.host == "localhost" || ip != nil && ip.IsLoopback() {
+		s.from, encryption = cmp.Or(s.from, "Holdfast <tickets@localhost>"), cmp.Or(encryption, "optional")
+	}
 	if _, err := netmail.ParseAddress(s.from); err != nil {
 		return nil, errors.New("mail: smtp-url needs from=ADDRESS, such as from=tickets@example.org")
 	}
@@ -81,7 +87,7 @@ func New(smtpURL string) (*Sender, error) {
 	} else {
 		policy, ok := map[string]gomail.TLSPolicy{
 			"": gomail.TLSMandatory, "required": gomail.TLSMandatory, "optional": gomail.TLSOpportunistic, "none": gomail.NoTLS,
-		}[q.Get("tls")]
+		}[encryption]
 		if !ok {
 			return nil, errors.New("mail: smtp-url: tls must be required, optional or none")
 		}
