@@ -37,9 +37,11 @@ type person struct {
 	placeToken string
 
 	inLine  bool
-	left    time.Time // when the page is closed; zero: never
-	poll    time.Duration
-	place   int64 // 0: not told yet
+	left    time.Time     // when the page is closed; zero: never
+	poll    time.Duration // what the last answer asked for
+	posted  time.Time     // when it came
+	holdOff time.Time     // no POST before
+	place   int64         // 0: not told yet
 	state   string
 	admit   wire.Header
 	admitBy time.Time
@@ -155,7 +157,7 @@ func (p *person) took(j joinAnswer) {
 	}
 	p.state = j.State
 	if j.PollAfterMS > 0 {
-		p.poll = time.Duration(j.PollAfterMS) * time.Millisecond
+		p.poll, p.posted = time.Duration(j.PollAfterMS)*time.Millisecond, time.Now()
 	}
 	if j.AdmitToken != "" && j.AdmitFor != "standby" {
 		if p.admit.Value == "" {
@@ -170,20 +172,19 @@ func (p *person) took(j joinAnswer) {
 	}
 }
 
-// wait stands in line until one is admitted. It returns false when the person
-// has gone: the page was closed, or it is all over.
+// wait stands in line until one is admitted. It does what the page does
+// (functions/web, room.js and line.js): look at the public document, and post
+// the Place-Token only to learn the place after the draw and when it is one's
+// turn. It returns false when the person has gone: the page was closed, or it
+// is all over.
 func (p *person) wait(ctx context.Context) bool {
 	pause := retryFirst
 	slept := p.sleeps == 0
+	wake := time.Now().Add(p.nextPoll(nil))
 	for {
 		if p.admit.Value != "" {
 			return true
 		}
-		sleep := p.poll
-		if sleep <= 0 {
-			sleep = 2 * time.Second
-		}
-		wake := time.Now().Add(sleep)
 		if !slept {
 			slept = true
 			wake = time.Now().Add(p.sleeps)
@@ -194,12 +195,6 @@ func (p *person) wait(ctx context.Context) bool {
 			}
 			return false
 		}
-		select {
-		case <-p.c.over:
-			p.c.m.refused.Add(1)
-			return false
-		default:
-		}
 		if !p.sleepOrOver(ctx, wake) {
 			if ctx.Err() == nil {
 				p.c.m.refused.Add(1)
@@ -208,36 +203,57 @@ func (p *person) wait(ctx context.Context) bool {
 		}
 		doc, err := p.c.getStatus(ctx, wake)
 		if err != nil {
-			if !sleepUntil(ctx, time.Now().Add(pause)) {
-				return false
-			}
+			wake = time.Now().Add(pause)
 			pause = min(2*pause, retryMost)
 			continue
 		}
 		pause = retryFirst
-		if doc.PollAfterMS > 0 && p.place == 0 {
-			p.poll = time.Duration(doc.PollAfterMS) * time.Millisecond
-		}
-		switch {
-		case p.place == 0 && (doc.State == "before" || doc.State == "drawing"):
-			// Nobody has a place yet: the document says when to ask.
-		case p.place == 0, p.place <= doc.Serving && doc.State != "sold_out":
+		if p.due(doc) && !time.Now().Before(p.holdOff) {
 			a, err := p.post(ctx, opPlace, map[string]any{"sale": p.c.target.sale}, time.Now())
-			if err == nil && !a.OK() {
-				p.again(ctx, a)
+			if err != nil || !a.OK() {
+				wake = time.Now().Add(max(2*time.Second, a.RetryAfter) + time.Duration(p.rand.Int64N(int64(time.Second))))
+				continue
 			}
+			p.holdOff = time.Now().Add(p.poll * 9 / 10)
 			if p.state == "lapsed" && !p.rejoin(ctx) {
 				return false
 			}
 		}
+		wake = time.Now().Add(p.nextPoll(doc))
+		if p.due(doc) && wake.After(p.holdOff) {
+			wake = time.Now().Add(max(time.Second, time.Until(p.holdOff)))
+		}
 	}
 }
 
-// again waits out a refusal for as long as the answer asks.
-func (p *person) again(ctx context.Context, a wire.Answer) {
-	if a.RetryAfter > 0 {
-		sleepUntil(ctx, time.Now().Add(a.RetryAfter+time.Duration(p.rand.Int64N(int64(time.Second)))))
+// due says whether the page would post the Place-Token (line.js, stand).
+func (p *person) due(doc *status) bool {
+	switch {
+	case doc.State == "closed", doc.State == "before", doc.State == "drawing":
+		return false
+	case p.place == 0:
+		return true
+	case p.place <= doc.Lapsed:
+		return p.state != "lapsed"
+	case doc.State == "paused":
+		return false
 	}
+	return p.place <= doc.Serving
+}
+
+// nextPoll is how long the page waits: what the last answer asked for while it
+// is fresh, else by how near one's turn is (line.js, nextPoll).
+func (p *person) nextPoll(doc *status) time.Duration {
+	wait := 5 * time.Second
+	switch {
+	case p.poll > 0 && time.Since(p.posted) < p.poll:
+		wait = p.poll
+	case doc != nil && p.place > 0 && doc.AdmitPerSec > 0:
+		eta := time.Duration(float64(p.place-doc.Serving) / doc.AdmitPerSec * float64(time.Second))
+		wait = min(15*time.Second, max(1500*time.Millisecond, eta/8))
+	}
+	wait = max(time.Second, wait)
+	return wait*9/10 + time.Duration(p.rand.Int64N(int64(wait/5)))
 }
 
 // rejoin asks for a new place at the tail, after a lapse or a used admission.

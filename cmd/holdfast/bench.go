@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	handler "github.com/openfaas/templates-sdk/go-http"
+
+	"handler/function/cmd/holdfast/bench"
+	"handler/function/cmd/holdfast/platform"
+	"handler/function/cmd/holdfast/services"
+)
+
+// benchCmd measures a function against the least its work could cost.
+type benchCmd struct {
+	Name    string        `arg:"" enum:"hold,confirm,join,poll,map" help:"hold, confirm, join, poll or map."`
+	Rounds  int           `default:"5" help:"Turns of each side that count; one more warms up."`
+	Each    time.Duration `default:"2s" help:"Length of a turn."`
+	Workers int           `help:"Requests at a time, when not the benchmark's own."`
+	Profile string        `help:"Write a CPU profile of our last turn to this file." type:"path"`
+}
+
+func (c *benchCmd) Run(ctx context.Context, out *output) error {
+	temp, err := os.MkdirTemp("", "holdfast-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	if err := os.Chmod(temp, 0o755); err != nil { // Postgres, not run as root, must reach it
+		return err
+	}
+	out.log("starting services of our own")
+	p, err := startPlatform(ctx, platform.Options{Data: temp, NoTriggers: true})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	g := bench.NewGround(p, func(ctx context.Context, name string) (*bench.Server, error) { return serveFunction(name) })
+	res, err := bench.Run(ctx, g, bench.Options{
+		Name: c.Name, Rounds: c.Rounds, Each: c.Each, Workers: c.Workers, Profile: c.Profile, Log: out.log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := out.result(res, res.Print); err != nil {
+		return err
+	}
+	if res.Failed {
+		return failed{1}
+	}
+	return nil
+}
+
+// benchServeCmd is the process of one function, or of the echo function, under
+// a benchmark.
+type benchServeCmd struct {
+	Name string `arg:""`
+}
+
+func (c *benchServeCmd) Run(ctx context.Context) error {
+	handle := platform.Functions[c.Name]
+	if c.Name == "echo" {
+		handle = echo
+	}
+	if handle == nil {
+		return fmt.Errorf("no function %s", c.Name)
+	}
+	root, err := platform.Root()
+	if err != nil {
+		return err
+	}
+	stack, err := platform.ReadStack(filepath.Join(root, "stack.yml"))
+	if err != nil {
+		return err
+	}
+	limits, err := platform.LimitsOf(stack.Functions[c.Name].Environment)
+	if err != nil {
+		return err
+	}
+	return platform.RunFunction(ctx, handle, limits)
+}
+
+// echo answers what it was asked: the least a function on the template can do.
+func echo(r handler.Request) (handler.Response, error) {
+	return handler.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte(r.QueryString),
+	}, nil
+}
+
+// serveFunction starts benchServeCmd with this process's environment, in which
+// the platform has put where its secrets are.
+func serveFunction(name string) (*bench.Server, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer read.Close()
+	cmd := exec.Command(exe, "bench-serve", name)
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{write} // descriptor 3: where it says its port
+	err = services.Start(cmd, syscall.SIGKILL)
+	write.Close()
+	if err != nil {
+		return nil, err
+	}
+	end := func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	}
+	line, err := bufio.NewReader(read).ReadString('\n')
+	port, portErr := strconv.Atoi(strings.TrimSpace(line))
+	if err = errors.Join(err, portErr); err != nil {
+		end()
+		return nil, fmt.Errorf("%s did not start: %w", name, err)
+	}
+	return &bench.Server{URL: fmt.Sprintf("http://127.0.0.1:%d", port), PID: cmd.Process.Pid, Close: end}, nil
+}
