@@ -158,19 +158,21 @@ func roomBreaches(ctx context.Context, q store.Querier, room int64) ([]Broken, e
 	return all, rows.Err()
 }
 
-// scoreMask cuts a stored list entry to its score: the low 52 bits.
-const scoreMask = 1<<52 - 1
+// A stored list entry is 64 bits, of which the first 52 are the public score.
+const scoreShift = 12
 
 func listBreach(people int64, list, hash []byte) string {
 	if int64(len(list)) != 8*people {
 		return fmt.Sprintf("the list has %d bytes for %d people", len(list), people)
 	}
 	public := make([]byte, 0, len(list))
+	last := uint64(0)
 	for i := 0; i < len(list); i += 8 {
-		score := binary.BigEndian.Uint64(list[i:]) & scoreMask
-		if i > 0 && score < binary.BigEndian.Uint64(list[i-8:])&scoreMask {
-			return fmt.Sprintf("the score at index %d is below the one before", i/8)
+		score := binary.BigEndian.Uint64(list[i:]) >> scoreShift
+		if i > 0 && score <= last {
+			return fmt.Sprintf("the score at index %d is not above the one before", i/8)
 		}
+		last = score
 		public = binary.BigEndian.AppendUint64(public, score)
 	}
 	if sum := sha256.Sum256(public); string(sum[:]) != string(hash) {

@@ -60,6 +60,35 @@ FULL JOIN (SELECT account, sum(quantity) AS n FROM booking
            WHERE sale_id = $1 AND state IN ('held', 'booked') AND account <> 'house' GROUP BY account) b USING (account)
 WHERE coalesce(a.live_seats, 0) <> coalesce(b.n, 0)
 
+-- name: money
+-- Invariant 3: captured = fares of what is booked + given back + fees kept, for
+-- each booking and currency; what is to go back has an outbox row that will do
+-- it, or an alert; no payment stays open an hour past the sale's limit.
+WITH paid AS (
+    SELECT booking, captured_in AS currency, sum(captured) AS n FROM payment
+    WHERE sale_id = $1 AND captured_at IS NOT NULL GROUP BY booking, captured_in),
+back AS (
+    SELECT booking, currency, sum(amount + fee) AS n FROM refund WHERE sale_id = $1 GROUP BY booking, currency),
+fares AS (
+    SELECT number AS booking, currency, amount AS n FROM booking
+    WHERE sale_id = $1 AND state = 'booked' AND amount > 0)
+SELECT booking, 'booking ' || booking || ': captured ' || coalesce(paid.n, 0) || ', fare ' || coalesce(fares.n, 0)
+    || ', given back or kept ' || coalesce(back.n, 0) || ' ' || currency
+FROM paid FULL JOIN back USING (booking, currency) FULL JOIN fares USING (booking, currency)
+WHERE coalesce(paid.n, 0) <> coalesce(back.n, 0) + coalesce(fares.n, 0)
+UNION ALL
+SELECT r.booking, 'booking ' || r.booking || ': refund ' || r.refund_id || ' of ' || r.amount || ' ' || r.currency || ' is ' || r.state || ' and nothing will settle it'
+FROM refund r
+WHERE r.sale_id = $1 AND r.state <> 'succeeded'
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.sale_id = $1 AND o.kind = 'refund' AND o.subject = r.refund_id::text AND o.done_at IS NULL)
+  AND NOT (r.state = 'asked' AND r.made_at > now() - interval '1 hour')
+  AND NOT EXISTS (SELECT 1 FROM alert a WHERE a.sale_id = $1 AND a.closed_at IS NULL AND a.kind LIKE 'refund%' AND a.subject = r.refund_id::text)
+UNION ALL
+SELECT p.booking, 'booking ' || p.booking || ': payment ' || p.payment_id || ' is open since ' || p.made_at
+FROM payment p JOIN sale s ON s.sale_id = p.sale_id
+WHERE p.sale_id = $1 AND s.sale_id = $1 AND p.settled_at IS NULL
+  AND p.made_at < now() - make_interval(secs => s.hold_seconds + s.extend_seconds) - interval '1 hour'
+
 -- name: outbox
 -- Invariant 5: an outbox row undone for 60 s past due without an alert.
 SELECT outbox_id, 'outbox row ' || outbox_id || ' (' || kind || ' ' || subject || ') is undone since ' || due_at

@@ -11,6 +11,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,6 +52,10 @@ var Dir = sync.OnceValue(func() string {
 	return dir
 })
 
+// alive is the end of a pipe that only the end of this process closes. It is kept
+// here because a file that nothing refers to is closed by the garbage collector.
+var alive io.Closer
+
 // remover is a child that waits for this process to end, in whatever way, and
 // then removes the folder, once the servers in it (which end with us by signal)
 // have let go of it. Its output is /dev/null: `go test` waits for whoever holds its.
@@ -63,9 +68,11 @@ done
 [ -e "$1/postgres/data/postmaster.pid" ] && kill -9 "$(head -n1 "$1/postgres/data/postmaster.pid")"
 sleep 0.2
 rm -rf "$1"`, "sh", dir)
-	if _, err := cmd.StdinPipe(); err != nil { // never closed by us: the kernel does it
+	w, err := cmd.StdinPipe()
+	if err != nil {
 		panic(err)
 	}
+	alive = w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		panic(err)
