@@ -31,12 +31,18 @@ func get(_ context.Context, _ *fn.App, r *fn.Request) (fn.Response, error) {
 		if err := r.Params("asset", "v"); err != nil {
 			return fn.Response{}, err
 		}
-		d = s.asset(name, r.Query.Get("v"))
+		if d, err = s.asset(name, r.Query.Get("v")); err != nil {
+			return fn.Response{}, err
+		}
 	} else {
 		if err := r.Params(parameters...); err != nil {
 			return fn.Response{}, err
 		}
-		d = s.page(r.Query.Get("page"), language(r))
+		lang, err := language(r)
+		if err != nil {
+			return fn.Response{}, err
+		}
+		d = s.page(r.Query.Get("page"), lang)
 	}
 	return d.answer(r.Header.Get("If-None-Match"), strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")), nil
 }

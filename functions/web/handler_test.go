@@ -65,9 +65,9 @@ func TestEveryPageHasItsHeaders(t *testing.T) {
 }
 
 func TestUnknownParameterIsNamed(t *testing.T) {
-	for _, query := range []string{"page=home&colour=red", "asset=app.css&colour=red"} {
+	for query, name := range map[string]string{"page=home&colour=red": "colour", "asset=app.css&colour=red": "colour", "page=home&lang=xx": "lang"} {
 		res := ask(t, query, nil)
-		if res.StatusCode != http.StatusBadRequest || !bytes.Contains(res.Body, []byte("colour")) {
+		if res.StatusCode != http.StatusBadRequest || !bytes.Contains(res.Body, []byte(name)) {
 			t.Errorf("%s: %d %s", query, res.StatusCode, res.Body)
 		}
 	}
@@ -83,7 +83,7 @@ func TestLanguage(t *testing.T) {
 		{"browser", "page=home", http.Header{"Accept-Language": {"zh-CN,zh;q=0.9,en;q=0.5"}}, "zh"},
 		{"chosen before", "page=home", http.Header{"Accept-Language": {"zh-CN"}, "Cookie": {"hf_lang=en"}}, "en"},
 		{"address", "page=home&lang=zh", http.Header{"Cookie": {"hf_lang=en"}}, "zh"},
-		{"unknown", "page=home&lang=xx", nil, "en"},
+		{"unknown before", "page=home", http.Header{"Cookie": {"hf_lang=xx"}}, "en"},
 	}
 	for _, c := range cases {
 		if res := ask(t, c.query, c.header); !bytes.Contains(res.Body, []byte(`<html lang="`+c.want+`"`)) {

@@ -14,10 +14,12 @@ import (
 	"net/http"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"handler/function/shared/fn"
+	"handler/function/shared/problem"
 	"handler/function/shared/text"
 )
 
@@ -129,16 +131,17 @@ func (s *site) page(name string, lang text.Lang) document {
 	return s.pages[name][lang]
 }
 
-// asset is a file by name. Any version of the address gets this version's file.
-func (s *site) asset(name, version string) document {
+// asset is a file by name; not-found for any other. Any version of the address
+// gets this version's file.
+func (s *site) asset(name, version string) (document, error) {
 	d, ok := s.assets[name]
 	if !ok {
-		return newDocument(http.StatusNotFound, "text/plain; charset=utf-8", cacheOther, "Accept-Encoding", []byte("not found\n"))
+		return document{}, problem.New(problem.NotFound, "There is no such file.")
 	}
 	if version != s.version {
 		d.cache = cacheOther
 	}
-	return d
+	return d, nil
 }
 
 func (s *site) address(asset string) (string, error) {
@@ -249,18 +252,16 @@ func (s *site) render(name string, tag text.Lang, texts map[string]string, raw m
 }
 
 // language is what the address says, else what the reader chose before, else
-// what the browser prefers.
-func language(r *fn.Request) text.Lang {
-	chosen := r.Query.Get("lang")
-	if chosen == "" {
-		if c, err := (&http.Request{Header: r.Header}).Cookie("hf_lang"); err == nil {
-			chosen = c.Value
+// what the browser prefers. A language without texts is a bad-request.
+func language(r *fn.Request) (text.Lang, error) {
+	if asked := r.Query.Get("lang"); asked != "" {
+		if !slices.Contains(tags, text.Lang(asked)) {
+			return "", problem.Malformed("lang", "must be en or zh")
 		}
+		return text.Lang(asked), nil
 	}
-	for _, tag := range tags {
-		if chosen == string(tag) {
-			return tag
-		}
+	if c, err := (&http.Request{Header: r.Header}).Cookie("hf_lang"); err == nil && slices.Contains(tags, text.Lang(c.Value)) {
+		return text.Lang(c.Value), nil
 	}
-	return r.Lang
+	return r.Lang, nil
 }

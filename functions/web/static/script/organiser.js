@@ -26,6 +26,7 @@ function card(sale) {
       patch($("button", form), { room, patch: { admit_per_second: Number(rate.value) } });
     },
   }, h("label", { for: rate.id }, t("organiser.rate")), h("span", rate), h("button.second", t("organiser.set")));
+  const pause = (paused) => h("button.second", { type: "button", click: (event) => patch(event.target, { room, patch: { paused } }) }, t(paused ? "organiser.pause_room" : "organiser.resume_room"));
   return h("li.card",
     h("div.row.between", h("h2", h("a", { href: link("sale", { sale: sale.sale }) }, sale.title)), h("span.badge", t(`state.sale.${sale.state}`))),
     h("p.soft", dayTime(starts, sale.stops[0].timezone), " · ", sale.classes.map((one) => `${one.title}: ${typeof one.left === "number" ? t("left.some", { n: one.left }) : ""}`).join(" · ")),
@@ -34,11 +35,12 @@ function card(sale) {
       type: "button",
       click: (event) => (state !== "closed" || confirm(t("organiser.sure"))) && patch(event.target, { sale: sale.sale, patch: { state } }),
     }, t(`organiser.to.${state}`)))),
-    room ? form : null);
+    room ? form : null,
+    room ? h("p.row", pause(true), pause(false)) : null);
 }
 
 async function list() {
-  const { sales } = await get("catalog");
+  const { sales } = await get("catalog", { mine: true });
   rooms.clear();
   show($("#sales"), sales.length ? sales.map(card) : h("li", t("home.none")));
   await live();

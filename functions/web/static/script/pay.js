@@ -149,7 +149,9 @@ load(async () => {
   if (!signedIn()) return;
   booking = await get("hold", { booking: id });
   sale = await saleOf(booking.sale);
-  payment = keep.get(kept) ?? (query.get("payment") ? { payment: query.get("payment"), state: "pending" } : null);
+  payment = keep.get(kept);
+  const other = query.get("payment") ?? booking.payment;
+  if (!payment && other) payment = { payment: other, state: "pending" };
   show($("#head"), saleHead(sale, booking.from, booking.to));
   const fact = (name, value) => value && [h("dt", t(name)), h("dd", value)];
   show($("#facts"), [

@@ -23,6 +23,7 @@ function take(answer) {
     state: answer.state,
     generation: answer.status?.generation ?? status?.generation,
     poll_after_ms: answer.poll_after_ms,
+    message: answer.message,
     admit_token: answer.admit_token,
     admit_for: answer.admit_for,
     admit_expires_at: answer.admit_expires_at,
@@ -77,7 +78,7 @@ function render() {
   const ahead = typeof number === "number" ? Math.max(0, number - 1 - status.serving) : null;
   $("#state").className = `badge ${{ served: "good", turn: "good", sold_out: "bad", closed: "bad", lapsed: "bad", paused: "warn" }[state] ?? ""}`;
   set("#state", t(`room.state.${state}`));
-  set("#text", t(`room.text.${state}`, { n: ahead ?? 0 }));
+  set("#text", (state === "unknown" && mine.message) || t(`room.text.${state}`, { n: ahead ?? 0 }));
 
   stopClock?.();
   stopClock = null;

@@ -36,6 +36,7 @@ async function classes() {
   const to = form.elements.to.value;
   let map = null;
   try {
+    if (!fare(sale, sale.classes[0], from, to)) sale = await saleOf(sale.sale, from, to);
     map = await get("seat-map", { sale: sale.sale, from, to }, { open: true });
   } catch (problem) {
     if (!problem.lost && problem.code !== "not-open-yet" && problem.code !== "sale-closed") explain(problem, form);

@@ -197,8 +197,8 @@ async function hold(button, what) {
   if (!signedIn()) return;
   await busy(button, async () => {
     const body = { sale: sale.sale, class: one().class, ...choice, ...what };
-    const email = account.email();
-    if (email) body.contact = { email, language: lang };
+    const contact = { email: form.elements.email.value.trim(), phone: form.elements.phone.value.trim() };
+    body.contact = { language: lang, ...Object.fromEntries(Object.entries(contact).filter(([, value]) => value)) };
     try {
       const booking = await post("hold", body, { headers: admit ? { "Admit-Token": admit.admit_token } : {} });
       go("pay", { booking: booking.booking });
@@ -237,7 +237,7 @@ form.addEventListener("submit", (event) => {
 $("#take").addEventListener("click", () => hold($("#take"), { seats: [...chosen] }));
 
 load(async () => {
-  sale = await saleOf(query.get("sale"));
+  sale = await saleOf(query.get("sale"), query.get("from"), query.get("to"));
   room = roomOf(sale);
   choice.from ??= sale.stops[0].id;
   choice.to ??= sale.stops.at(-1).id;
@@ -252,6 +252,7 @@ load(async () => {
     $("#admit").hidden = false;
     countdown($("#admit .clock"), Date.parse(mine.admit_expires_at), () => notice(t("seats.admit_over"), "warn", h("a.button", { href: roomLink() }, t("seats.to_room"))), { warn: 60_000 });
   }
+  form.elements.email.value = account.email();
   pick();
   again = poll(refresh);
 });

@@ -190,8 +190,8 @@ export async function load(work) {
   }
 }
 
-/** saleOf reads one sale, with its layout. */
-export const saleOf = (id) => get("catalog", { sale: id }, { open: true }).then((answer) => answer.sales?.[0] ?? answer);
+/** saleOf reads one sale, with its layout, and its prices for an interval or else the whole route. */
+export const saleOf = (id, from, to) => get("catalog", { sale: id, ...(from && to ? { from, to } : {}) }, { open: true });
 
 /** roomOf is the id of the waiting room in front of a sale, null without one. */
 export const roomOf = (sale) => sale.room || null;
