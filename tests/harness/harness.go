@@ -56,6 +56,10 @@ var Dir = sync.OnceValue(func() string {
 // here because a file that nothing refers to is closed by the garbage collector.
 var alive io.Closer
 
+// lifeline is never closed by us: the kernel does it at our end. It is kept here
+// because a pipe that nothing refers to is closed by the garbage collector.
+var lifeline io.WriteCloser
+
 // remover is a child that waits for this process to end, in whatever way, and
 // then removes the folder, once the servers in it (which end with us by signal)
 // have let go of it. Its output is /dev/null: `go test` waits for whoever holds its.
