@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"handler/function/cmd/holdfast/platform"
+	"handler/function/cmd/holdfast/sandboxgw"
+	"handler/function/shared/key"
 )
 
 // upCmd runs the platform until it is told to stop.
@@ -124,7 +126,24 @@ func logTo(w io.Writer) {
 	})))
 }
 
-// devHandlers are served under /dev beside the platform's own.
-func devHandlers(*platform.Running) (map[string]http.Handler, error) {
-	return map[string]http.Handler{}, nil
+// devHandlers are served under /dev beside the platform's own: the sandbox
+// gateway, whose payments are kept with the data.
+func devHandlers(p *platform.Running) (map[string]http.Handler, error) {
+	file, err := os.ReadFile(filepath.Join(p.Secrets, "sandbox-key"))
+	if err != nil {
+		return nil, err
+	}
+	keys, err := key.Parse(string(file))
+	if err != nil {
+		return nil, err
+	}
+	gateway, err := sandboxgw.New(sandboxgw.Config{
+		URL: p.URL + "/dev/gateway", Platform: p.URL, Keys: keys,
+		File: filepath.Join(p.Data, "sandbox-gateway.json"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.OnClose(gateway.Close)
+	return map[string]http.Handler{"gateway": gateway}, nil
 }

@@ -93,30 +93,7 @@ func callID() string {
 // inside is a function that runs in this process.
 type inside struct{ http.Handler }
 
-func (f inside) serve(w http.ResponseWriter, r *http.Request) {
-	f.ServeHTTP(&typed{ResponseWriter: w, asked: r.Header.Get("Content-Type")}, r)
-}
-
-// typed sets a Content-Type where the function set none: the request's, else
-// text/plain. net/http would guess from the bytes; the real gateway does not.
-type typed struct {
-	http.ResponseWriter
-	asked string
-}
-
-func (t *typed) WriteHeader(status int) {
-	if h := t.Header(); h.Get("Content-Type") == "" {
-		h.Set("Content-Type", contentType(t.asked))
-	}
-	t.ResponseWriter.WriteHeader(status)
-}
-
-func contentType(asked string) string {
-	if asked != "" {
-		return asked
-	}
-	return "text/plain"
-}
+func (f inside) serve(w http.ResponseWriter, r *http.Request) { f.ServeHTTP(w, r) }
 
 // outside is a function in processes of its own.
 type outside struct {
@@ -172,9 +149,6 @@ func (f *outside) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	for name, values := range res.Header {
 		h[name] = values
-	}
-	if h.Get("Content-Type") == "" {
-		h.Set("Content-Type", contentType(r.Header.Get("Content-Type")))
 	}
 	w.WriteHeader(res.StatusCode)
 	b := buffers.Get().(*[]byte)

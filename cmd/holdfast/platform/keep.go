@@ -94,7 +94,7 @@ func (p *Running) adopt(set, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set()
-	p.onClose(stop)
+	p.OnClose(stop)
 }
 
 // natsProcess is the NATS server: inside this process, or with Processes one of

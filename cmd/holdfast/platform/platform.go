@@ -136,12 +136,12 @@ func Start(ctx context.Context, o Options) (_ *Running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.onClose(unlock)
+	p.OnClose(unlock)
 	if !o.Processes {
 		if !started.CompareAndSwap(false, true) {
 			return nil, errors.New("another platform runs inside this process: use Processes for a second")
 		}
-		p.onClose(func() { started.Store(false) })
+		p.OnClose(func() { started.Store(false) })
 	}
 
 	host := o.Host
@@ -152,13 +152,13 @@ func Start(ctx context.Context, o Options) (_ *Running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.onClose(func() { listener.Close() })
+	p.OnClose(func() { listener.Close() })
 	p.URL = "http://" + net.JoinHostPort(host, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
 
 	if p.out, err = startOutbound(); err != nil {
 		return nil, err
 	}
-	p.onClose(p.out.close)
+	p.OnClose(p.out.close)
 	if err := p.startServices(ctx, o); err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func Start(ctx context.Context, o Options) (_ *Running, err error) {
 		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	go func() { _ = server.Serve(listener) }()
-	p.onClose(func() {
+	p.OnClose(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
@@ -205,7 +205,7 @@ func Start(ctx context.Context, o Options) (_ *Running, err error) {
 		if err != nil {
 			return nil, err
 		}
-		p.onClose(t.close)
+		p.OnClose(t.close)
 	}
 	return p, nil
 }
@@ -285,7 +285,7 @@ func (p *Running) startFunctions(ctx context.Context, o Options) (*gateway, erro
 		}
 		_ = os.Setenv("HOLDFAST_SECRETS", p.Secrets)
 		fn.SetDefault(nil) // read anew at the first request
-		p.onClose(func() { fn.SetDefault(nil) })
+		p.OnClose(func() { fn.SetDefault(nil) })
 		return g, nil
 	}
 	if o.Command == nil {
@@ -297,7 +297,8 @@ func (p *Running) startFunctions(ctx context.Context, o Options) (*gateway, erro
 			return nil, fmt.Errorf("secrets of %s: %w", name, err)
 		}
 		env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}
-		all := maps.Clone(f.Environment)
+		all := map[string]string{}
+		maps.Copy(all, f.Environment)
 		maps.Copy(all, own)
 		all["HOLDFAST_SECRETS"] = dir
 		for _, k := range slices.Sorted(maps.Keys(all)) {
@@ -311,7 +312,7 @@ func (p *Running) startFunctions(ctx context.Context, o Options) (*gateway, erro
 		})
 		g.functions[name] = p.outside[name]
 	}
-	p.onClose(func() {
+	p.OnClose(func() {
 		var wg sync.WaitGroup
 		for _, f := range p.outside {
 			wg.Go(f.close)
@@ -431,7 +432,8 @@ func (p *Running) Processes() Processes {
 	return x
 }
 
-func (p *Running) onClose(f func()) { p.closers = append(p.closers, f) }
+// OnClose adds what Close does first: handlers of Dev end what they started.
+func (p *Running) OnClose(f func()) { p.closers = append(p.closers, f) }
 
 // Close stops all that Start started: triggers, gateway, functions, services.
 func (p *Running) Close() {
