@@ -136,7 +136,10 @@ func Attach(ctx context.Context, db *store.DB, roomID, saleID int64) error {
 		return err
 	}
 	return db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		_, err := q.Exec(ctx, sql["attach"], roomID, saleID)
+		if _, err := q.Exec(ctx, sql["attach"], roomID, saleID); err != nil {
+			return err
+		}
+		_, err := q.Exec(ctx, sql["wake"], roomID)
 		return err
 	})
 }
