@@ -2,7 +2,7 @@
 -- Money: attempts to pay, what gateways told us, and what goes back. Rows are
 -- locked in the one order: account, booking, payments, seats (law 2). No
 -- function here calls anything outside; what must happen there is an outbox row
--- of kind `refund` or `payment_cancel` ({"payment"} or {"refund"}).
+-- of kind `refund` ({"refund"}) or `payment_cancel` ({"payment"}).
 
 CREATE TABLE payment (
     sale_id     bigint NOT NULL,
@@ -41,6 +41,7 @@ CREATE TABLE payment (
 ) WITH (fillfactor = 80);
 CREATE INDEX payment_of_booking ON payment (sale_id, booking);
 CREATE UNIQUE INDEX payment_reference ON payment (sale_id, gateway, reference) WHERE reference IS NOT NULL;
+CREATE INDEX payment_captured_at ON payment (captured_at) WHERE captured_at IS NOT NULL;
 CREATE INDEX payment_to_ask ON payment (sale_id, ask_at) WHERE ask_at IS NOT NULL;
 -- One payment keeps one booking: the second is refunded.
 CREATE UNIQUE INDEX payment_keeps ON payment (sale_id, booking)
@@ -370,9 +371,9 @@ BEGIN
         WHERE sale_id = p_sale AND number = b.number;
     END IF;
     INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
-    VALUES (p_sale, 'notify', b.number::text, jsonb_build_object('booking', b.number, 'what',
-        CASE WHEN b.state = 'lost' THEN 'lost' ELSE 'payment_returned' END, 'reason', v_reason,
-        'refund', jsonb_build_object('amount', p_amount, 'currency', p_currency)), p_trace);
+    VALUES (p_sale, 'notify', b.number::text, jsonb_build_object('booking', b.number, 'template',
+        CASE WHEN b.state = 'lost' THEN 'lost' WHEN v_reason = 'second' THEN 'double_payment' ELSE 'refunded' END,
+        'data', jsonb_build_object('amount', jsonb_build_object('amount', p_amount, 'currency', p_currency))), p_trace);
     RETURN jsonb_build_object('code', 'refund', 'booking', b.number, 'state', b.state, 'reason', v_reason);
 END
 $$;
@@ -541,8 +542,8 @@ BEGIN
         PERFORM payment_refund(p_sale, p.payment_id, p_number, v_back, p.captured_in, v_fee, 'asked', p_trace);
     END IF;
     INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
-    VALUES (p_sale, 'notify', p_number::text, jsonb_build_object('booking', p_number, 'what', 'cancelled', 'reason', 'asked',
-        'refund', jsonb_build_object('amount', v_back, 'currency', b.currency)), p_trace);
+    VALUES (p_sale, 'notify', p_number::text, jsonb_build_object('booking', p_number, 'template', 'refunded',
+        'data', jsonb_build_object('amount', jsonb_build_object('amount', v_back, 'currency', b.currency))), p_trace);
     RETURN v_money || jsonb_build_object('code', 'cancelled', 'state', 'cancelled');
 END
 $$;

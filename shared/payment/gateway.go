@@ -61,9 +61,11 @@ type Traits struct {
 
 // Order is a payment to be made at a gateway.
 type Order struct {
-	// Payment is our public payment id. It is the gateway's idempotency key and
-	// travels in its metadata: it carries the sale, so that an event finds its
-	// rows. A new attempt is a new payment and so a new key (field case 13).
+	// Key is the gateway's idempotency key: of this attempt and no other, so that
+	// another card after a decline works (field case 13).
+	Key string
+	// Payment is our public payment id. It travels in the gateway's metadata and
+	// carries the sale, so that an event finds its rows.
 	Payment     string
 	Amount      money.Amount
 	Description string

@@ -56,7 +56,7 @@ func (c *Client) Traits() payment.Traits {
 	return payment.Traits{AuthorisationLife: 7 * 24 * time.Hour, CapturePart: true, TestOnly: true}
 }
 
-// Create makes a payment; the payment id is its key.
+// Create makes a payment.
 func (c *Client) Create(ctx context.Context, o payment.Order) (payment.Charge, error) {
 	return c.create(ctx, o, false)
 }
@@ -67,7 +67,7 @@ func (c *Client) Authorise(ctx context.Context, o payment.Order) (payment.Charge
 }
 
 func (c *Client) create(ctx context.Context, o payment.Order, manual bool) (payment.Charge, error) {
-	return c.charge(ctx, http.MethodPost, "", o.Payment, Create{
+	return c.charge(ctx, http.MethodPost, "", o.Key, Create{
 		Amount: o.Amount.Amount, Currency: o.Amount.Currency, Manual: manual,
 		Metadata:    map[string]string{MetadataPayment: o.Payment},
 		Description: o.Description, ReturnURL: o.ReturnURL,

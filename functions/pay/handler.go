@@ -1,0 +1,90 @@
+// Package function is pay: it begins a payment for a hold and says how one
+// stands. A nudge from NATS brings nothing to do until standby is built.
+package function
+
+import (
+	"context"
+	"net/http"
+
+	"handler/function/shared/fn"
+	"handler/function/shared/idempotency"
+	"handler/function/shared/payment"
+	"handler/function/shared/problem"
+	"handler/function/shared/text"
+
+	handler "github.com/openfaas/templates-sdk/go-http"
+)
+
+var serve = fn.Serve("pay", fn.Methods{http.MethodGet: get, http.MethodPost: post})
+
+// Handle answers one request.
+func Handle(req handler.Request) (handler.Response, error) { return serve(req) }
+
+func post(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) {
+	if isNudge(r) {
+		return fn.JSON(http.StatusOK, map[string]any{"did": map[string]int{"captured": 0}}), nil
+	}
+	who, err := r.Account(app)
+	if err != nil {
+		return fn.Response{}, err
+	}
+	key, err := r.IdempotencyKey()
+	if err != nil {
+		return fn.Response{}, err
+	}
+	var body struct {
+		Booking   string `json:"booking"`
+		Gateway   string `json:"gateway"`
+		ReturnURL string `json:"return_url"`
+	}
+	if err := r.Decode(&body); err != nil {
+		return fn.Response{}, err
+	}
+	if body.Booking == "" {
+		return fn.Response{}, problem.Invalid("booking", "must be the id of a booking")
+	}
+	payments, err := app.Payments()
+	if err != nil {
+		return fn.Response{}, err
+	}
+	started, replay, err := payments.Pay(ctx, payment.Request{
+		Account: who.ID, Booking: body.Booking, Gateway: body.Gateway, ReturnURL: body.ReturnURL,
+		Key: key, Hash: idempotency.Hash(r.Body), TraceID: r.TraceID,
+	})
+	if err != nil {
+		return fn.Response{}, err
+	}
+	res := fn.JSON(http.StatusCreated, started).With("Cache-Control", "no-store")
+	if replay {
+		res = res.With("Idempotent-Replay", "true")
+	}
+	return res, nil
+}
+
+// isNudge: an event of NATS comes without any header of a caller.
+func isNudge(r *fn.Request) bool {
+	return r.Header.Get("Authorization") == "" && r.Header.Get("Idempotency-Key") == "" && r.Header.Get("X-Topic") != ""
+}
+
+func get(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) {
+	if err := r.Params("payment"); err != nil {
+		return fn.Response{}, err
+	}
+	who, err := r.Account(app)
+	if err != nil {
+		return fn.Response{}, err
+	}
+	if r.Query.Get("payment") == "" {
+		return fn.Response{}, problem.Malformed("payment", "must name a payment")
+	}
+	payments, err := app.Payments()
+	if err != nil {
+		return fn.Response{}, err
+	}
+	view, err := payments.Show(ctx, who.ID, r.Query.Get("payment"))
+	if err != nil {
+		return fn.Response{}, err
+	}
+	view.Message = text.Sprintf(r.Lang, view.Message)
+	return fn.JSON(http.StatusOK, view).With("Cache-Control", "no-store"), nil
+}

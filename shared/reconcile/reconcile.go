@@ -1,0 +1,228 @@
+// Package reconcile is the safety net: it looks for what is due and was not
+// done, because a nudge, a webhook or a process was lost, and does it. It
+// believes nothing but Postgres and the gateways, and every step may run in two
+// replicas at once.
+package reconcile
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"handler/function/shared/event"
+	"handler/function/shared/idempotency"
+	"handler/function/shared/outbox"
+	"handler/function/shared/payment"
+	"handler/function/shared/queue"
+	"handler/function/shared/store"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed reconcile.sql
+var sqlFile string
+
+var sql = store.Queries(sqlFile)
+
+// Times and limits of the net.
+const (
+	// Interval is how often it is called (stack.yml). Within the remembered time a
+	// replica answers from memory, and within the lease only one runs.
+	Interval   = 10 * time.Second
+	remembered = Interval - time.Second
+	// seldom is for what costs a scan and can wait.
+	seldom = time.Minute
+	// endedFor is how long a hold must have ended before the net moves it: the
+	// tick comes first.
+	endedFor   = 15 * time.Second
+	maxSales   = 1000
+	expireMost = 500 // accounts of a sale in one call
+	compared   = time.Hour
+	leaseKey   = "reconcile"
+)
+
+// Options of a Net.
+type Options struct {
+	DB          *store.DB
+	Payments    *payment.Service
+	Outbox      *outbox.Box
+	Idempotency *idempotency.Store
+	Bus         *event.Bus    // may be nil
+	Redis       *queue.Client // may be nil: then there is no lease
+}
+
+// Net is the safety net of one replica. It is safe for concurrent use.
+type Net struct {
+	o Options
+
+	mu      sync.Mutex
+	last    Did
+	lastAt  time.Time
+	rarely  time.Time
+	running bool
+}
+
+// New makes a Net.
+func New(o Options) *Net { return &Net{o: o} }
+
+// Did is what one run did, in counts.
+type Did struct {
+	Events      int        `json:"events"`   // recorded events applied
+	Replayed    int        `json:"replayed"` // events moved from the stream
+	Asked       int        `json:"asked"`    // payments asked about
+	Refunds     outbox.Did `json:"refunds"`  // outbox rows
+	Cancels     outbox.Did `json:"cancels"`  // outbox rows
+	Nudged      int        `json:"nudged"`   // sales whose tickets were called for again
+	Expired     int        `json:"expired"`  // ended holds moved
+	Overdue     int        `json:"overdue"`  // kinds of outbox rows late in a sale
+	MoneyFaults int        `json:"money_faults"`
+	Forgotten   int        `json:"forgotten"` // idempotency rows
+	Errors      int        `json:"errors"`    // steps that could not finish
+}
+
+// Tick is one cron call: it runs the net unless it ran within the interval here
+// (answered from memory, before anything else) or elsewhere (the lease).
+func (n *Net) Tick(ctx context.Context) Did {
+	n.mu.Lock()
+	if n.running || time.Since(n.lastAt) < remembered {
+		defer n.mu.Unlock()
+		return n.last
+	}
+	n.running = true
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		n.running = false
+		n.mu.Unlock()
+	}()
+	if !n.lease(ctx) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.lastAt = time.Now()
+		return n.last
+	}
+	did := n.Run(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last, n.lastAt = did, time.Now()
+	return did
+}
+
+// lease keeps other replicas from doing the same work again. It only saves
+// work: without Redis everybody runs.
+func (n *Net) lease(ctx context.Context) bool {
+	if n.o.Redis == nil {
+		return true
+	}
+	ours := true
+	err := n.o.Redis.Do(ctx, func(ctx context.Context, rdb redis.UniversalClient) error {
+		var err error
+		ours, err = rdb.SetNX(ctx, queue.Key(leaseKey, "lease"), "1", remembered).Result()
+		return err
+	})
+	return err != nil || ours
+}
+
+// Run does everything that is due now. A step that fails is logged and counted
+// and does not keep the others from running; when Postgres is away the first
+// step says so and the rest is left.
+func (n *Net) Run(ctx context.Context) Did {
+	var did Did
+	n.mu.Lock()
+	rare := time.Since(n.rarely) >= seldom
+	if rare {
+		n.rarely = time.Now()
+	}
+	n.mu.Unlock()
+	steps := []struct {
+		name   string
+		seldom bool
+		do     func() error
+	}{
+		{"events of the stream", false, func() (err error) { did.Replayed, err = n.o.Payments.Replay(ctx); return }},
+		{"recorded events", false, func() (err error) { did.Events, err = n.o.Payments.ApplyDue(ctx); return }},
+		{"payments kept pending", false, func() (err error) { did.Asked, err = n.o.Payments.AskDue(ctx); return }},
+		{"refunds", false, func() (err error) { did.Refunds, err = n.o.Payments.Sweep(ctx, payment.KindRefund); return }},
+		{"cancelling", false, func() (err error) { did.Cancels, err = n.o.Payments.Sweep(ctx, payment.KindCancel); return }},
+		{"tickets", false, func() (err error) { did.Nudged, err = n.tickets(ctx); return }},
+		{"ended holds", false, func() (err error) { did.Expired, err = n.expire(ctx); return }},
+		{"late outbox rows", false, func() (err error) { did.Overdue, err = n.o.Outbox.Overdue(ctx); return }},
+		{"money", true, func() (err error) { did.MoneyFaults, err = n.o.Payments.Compare(ctx, compared); return }},
+		{"old keys", true, func() (err error) { did.Forgotten, err = n.o.Idempotency.Sweep(ctx); return }},
+	}
+	for _, step := range steps {
+		if step.seldom && !rare {
+			continue
+		}
+		if err := step.do(); err != nil {
+			did.Errors++
+			slog.WarnContext(ctx, "reconcile: a step did not finish", "step", step.name, "error", err)
+		}
+		if ctx.Err() != nil || n.o.DB.Down() {
+			did.Errors++
+			break
+		}
+	}
+	return did
+}
+
+// tickets calls the ticket function again for sales with tickets or notices
+// due: their first nudge was lost, or what they needed was away.
+func (n *Net) tickets(ctx context.Context) (int, error) {
+	if n.o.Bus == nil {
+		return 0, nil
+	}
+	sales, err := n.o.Outbox.DueSales(ctx, "ticket", "notify")
+	if err != nil {
+		return 0, err
+	}
+	told := 0
+	for _, sale := range sales {
+		data, err := json.Marshal(map[string]any{"sale": strconv.FormatInt(sale, 10)})
+		if err == nil {
+			err = n.o.Bus.Nudge(event.BookingConfirmed, sale, data)
+		}
+		if errors.Is(err, event.ErrDown) {
+			return told, nil // the next run tries again; Overdue alerts
+		}
+		if err != nil {
+			return told, err
+		}
+		told++
+	}
+	return told, nil
+}
+
+// expire moves holds that ended and that nobody has moved yet.
+func (n *Net) expire(ctx context.Context) (int, error) {
+	var sales []int64
+	err := n.o.DB.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		rows, err := q.Query(ctx, sql["ended-sales"], endedFor, maxSales)
+		if err != nil {
+			return err
+		}
+		sales, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	moved := 0
+	for _, sale := range sales {
+		var m int
+		err := n.o.DB.Do(ctx, func(ctx context.Context, q store.Querier) error {
+			return q.QueryRow(ctx, sql["expire"], sale, expireMost).Scan(&m)
+		})
+		if err != nil {
+			return moved, err
+		}
+		moved += m
+	}
+	return moved, nil
+}
