@@ -18,8 +18,10 @@ func Build(sale *catalog.Sale, b *booking.Booking, signer *Signer) (*Ticket, err
 		FirstLeg: b.LegFrom, LastLeg: b.LegTo,
 		Class: b.Class, Price: b.Price, Lang: text.Match(b.Contact.Language), Issued: issued(b),
 	}
-	if c, ok := sale.Class(b.Class); ok && c.Title != "" {
-		t.Class = c.Title
+	for _, c := range sale.Classes {
+		if c.ID == b.Class && c.Title != "" {
+			t.Class = c.Title
+		}
 	}
 	for i := range b.Quantity {
 		s := Seat{Serial: i + 1}
