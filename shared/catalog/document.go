@@ -20,7 +20,8 @@ const (
 	maxPairs        = maxLegs * (maxLegs + 1) / 2
 	maxText         = 200
 	maxID           = 64
-	maxName         = 16 // coach and seat names: they stand on tickets
+	maxStopID       = 100 // GTFS ids may be any text
+	maxName         = 16  // coach and seat names: they stand on tickets
 	maxRow          = 10_000
 	maxAmount       = 10_000_000_000 // minor units a seat: keeps sums of 100 legs × 100 seats inside int64
 	maxPerKm        = 1_000_000_000  // minor units: × maxKm in thousandths stays inside int64
@@ -155,6 +156,7 @@ func (d *Document) end() time.Time {
 func (d *Document) Validate() error {
 	var f faults
 	f.check(slices.Contains(Kinds, d.Kind), "kind", "must be train, show or stay")
+	f.text("title", d.Title, 1, maxText)
 	f.text("number", d.Number, 0, maxID)
 	_, err := time.Parse(time.DateOnly, d.ServiceDate)
 	f.check(err == nil, "service_date", "must be a date like 2026-12-24")
@@ -184,7 +186,7 @@ func (d *Document) validateStops(f *faults) {
 	boards, alights := false, false
 	for i, s := range d.Stops {
 		at := f.in("stops", i)
-		at.id("id", s.ID)
+		at.text("id", s.ID, 1, maxStopID)
 		at.check(!seen[s.ID], "id", "must be unique in the sale")
 		seen[s.ID] = true
 		at.text("name", s.Name, 1, maxText)
@@ -397,8 +399,8 @@ func validText(s string, least, most int) bool {
 		!strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// validID is what a stop or class may be called: printable, no spaces (it stands
-// in queries and Redis keys).
+// validID is what a class or coach may be called: printable, without spaces or
+// braces, as it stands in Redis keys.
 func validID(s string) bool {
 	return validText(s, 1, maxID) && !strings.ContainsFunc(s, func(r rune) bool {
 		return unicode.IsSpace(r) || r == '{' || r == '}'

@@ -34,7 +34,9 @@ type Filter struct {
 	From string // stop id or name
 	To   string // stop id or name; after From
 	Text string // words in title, number or stop names
-	Org  string // whose drafts are listed too; "" for none
+	// Drafts of the organisation Org are listed too.
+	Drafts bool
+	Org    string
 	// After is the cursor of the page before.
 	After string
 }
@@ -85,7 +87,7 @@ type Found struct {
 // of the next page, empty at the end. Drafts are listed to their organisation
 // alone.
 func (r *Reader) List(ctx context.Context, f Filter) (page []Found, next string, err error) {
-	all, err := r.lists.Get(ctx, listKey{date: f.Date, org: f.Org, drafts: f.Org != ""}, otter.LoaderFunc[listKey, []*Sale](r.loadList))
+	all, err := r.lists.Get(ctx, listKey{date: f.Date, org: f.Org, drafts: f.Drafts}, otter.LoaderFunc[listKey, []*Sale](r.loadList))
 	if err != nil {
 		return nil, "", err
 	}

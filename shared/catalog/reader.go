@@ -95,6 +95,20 @@ func (r *Reader) Sale(ctx context.Context, saleID int64) (*Sale, error) {
 	return s, err
 }
 
+// Shown is the sale with a public id, as the catalog shows it: a draft is there
+// for its own organisation's organisers alone.
+func (r *Reader) Shown(ctx context.Context, id string, organiser bool, org string) (*Sale, error) {
+	n, ok := ParseID(id)
+	if !ok {
+		return nil, noSale()
+	}
+	s, err := r.Sale(ctx, n)
+	if err == nil && s.State == Draft && (!organiser || s.Org != org) {
+		return nil, noSale()
+	}
+	return s, err
+}
+
 // Forget drops what is kept of a sale, after a change to it.
 func (r *Reader) Forget(saleID int64) {
 	r.heads.Invalidate(saleID)

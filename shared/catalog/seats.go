@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"handler/function/shared/idempotency"
 	"handler/function/shared/problem"
 	"handler/function/shared/store"
 
@@ -30,7 +31,7 @@ type Blocked struct {
 }
 
 // addSeats makes extra seats of a class there is; each is an EXTRA_SEAT release.
-func (s *Service) addSeats(ctx context.Context, who Caller, sale *Sale, extra Extra) (Answer, error) {
+func (s *Service) addSeats(ctx context.Context, who Caller, sale *Sale, extra Extra) (idempotency.Answer, error) {
 	return s.inSale(ctx, sale.ID, who, func(ctx context.Context, tx pgx.Tx) (any, error) {
 		now, err := lock(ctx, tx, sale.ID)
 		if err != nil {
@@ -89,10 +90,10 @@ func (b Block) seats(sale *Sale, field string) (numbers []int32, from, to int, e
 }
 
 // block keeps seats from sale: bookings of the account `house`, all or none.
-func (s *Service) block(ctx context.Context, who Caller, sale *Sale, b Block) (Answer, error) {
+func (s *Service) block(ctx context.Context, who Caller, sale *Sale, b Block) (idempotency.Answer, error) {
 	numbers, from, to, err := b.seats(sale, "block")
 	if err != nil {
-		return Answer{}, err
+		return idempotency.Answer{}, err
 	}
 	until := (&Document{Kind: sale.Kind, Stops: sale.Stops}).end().Add(blockedAfter)
 	return s.inSale(ctx, sale.ID, who, func(ctx context.Context, tx pgx.Tx) (any, error) {
@@ -109,10 +110,10 @@ func (s *Service) block(ctx context.Context, who Caller, sale *Sale, b Block) (A
 
 // unblock gives seats back that were blocked on exactly these legs, all or none;
 // each is an EXTRA_SEAT release.
-func (s *Service) unblock(ctx context.Context, who Caller, sale *Sale, b Block, trace string) (Answer, error) {
+func (s *Service) unblock(ctx context.Context, who Caller, sale *Sale, b Block, trace string) (idempotency.Answer, error) {
 	numbers, from, to, err := b.seats(sale, "unblock")
 	if err != nil {
-		return Answer{}, err
+		return idempotency.Answer{}, err
 	}
 	return s.inSale(ctx, sale.ID, who, func(ctx context.Context, tx pgx.Tx) (any, error) {
 		var n int

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"handler/function/shared/clock"
+	"handler/function/shared/idempotency"
 	"handler/function/shared/outbox"
 	"handler/function/shared/problem"
 	"handler/function/shared/store"
@@ -30,20 +31,43 @@ const blockedAfter = 24 * time.Hour
 // Service changes sales, for their own organisation.
 type Service struct {
 	db     *store.DB
+	keys   *idempotency.Store
 	reader *Reader
 	rooms  Rooms
 	clock  clock.Clock
 }
 
+// Caller is the organiser who asks, and in whose name a key counts.
+type Caller struct {
+	Account string
+	Org     string
+	Key     string // Idempotency-Key
+	Hash    []byte // of the body
+}
+
+// call names a request about a sale; 0 where it makes one or is about a room.
+func (c Caller) call(saleID int64) idempotency.Call {
+	return idempotency.Call{Sale: saleID, Account: c.Account, Function: "catalog", Key: c.Key, Hash: c.Hash}
+}
+
+// inSale does a change of one sale once, in one transaction with its key.
+func (s *Service) inSale(ctx context.Context, saleID int64, who Caller, change func(ctx context.Context, tx pgx.Tx) (body any, err error)) (idempotency.Answer, error) {
+	defer s.reader.Forget(saleID)
+	return s.keys.DoTx(ctx, who.call(saleID), func(ctx context.Context, tx pgx.Tx) (int, any, error) {
+		body, err := change(ctx, tx)
+		return http.StatusOK, body, err
+	})
+}
+
 // NewService makes the service of a replica.
 func NewService(db *store.DB, reader *Reader, rooms Rooms, now clock.Clock) *Service {
-	return &Service{db: db, reader: reader, rooms: rooms, clock: now}
+	return &Service{db: db, keys: idempotency.New(db), reader: reader, rooms: rooms, clock: now}
 }
 
 // Do does what a request asks. Errors: invalid, bad-request, not-found (also for
 // another organisation's sale or room), wrong-state, seat-taken,
 // idempotency-mismatch, in-progress.
-func (s *Service) Do(ctx context.Context, who Caller, r Request, trace string) (Answer, error) {
+func (s *Service) Do(ctx context.Context, who Caller, r Request, trace string) (idempotency.Answer, error) {
 	n := r.actions()
 	switch {
 	case r.Sale != nil && r.Sale.Document != nil && n == 0 && r.Room == nil && r.sent == (sent{}):
@@ -55,23 +79,23 @@ func (s *Service) Do(ctx context.Context, who Caller, r Request, trace string) (
 		}
 		return s.backAgain(ctx, who, r.Sale.ID, in, room)
 	case r.sent != (sent{}):
-		return Answer{}, problem.Malformed("sale", "must be the id of a sale when a sale is sent back, and patch what changes one")
+		return idempotency.Answer{}, problem.Malformed("sale", "must be the id of a sale when a sale is sent back, and patch what changes one")
 	case n != 1:
-		return Answer{}, problem.Malformed("body", "must ask for one thing: sale, patch, add_seats, block, unblock, cancel or reset")
+		return idempotency.Answer{}, problem.Malformed("body", "must ask for one thing: sale, patch, add_seats, block, unblock, cancel or reset")
 	case r.Room != nil && r.Sale == nil && (r.Reset || r.Patch != nil):
 		return s.room(ctx, who, *r.Room, r)
 	case r.Sale == nil || r.Sale.ID == "" || r.Sale.View != nil || r.Room != nil || r.Reset:
-		return Answer{}, problem.Malformed("sale", "must be the id of a sale; reset and patch may have the id of a room instead")
+		return idempotency.Answer{}, problem.Malformed("sale", "must be the id of a sale; reset and patch may have the id of a room instead")
 	}
 	sale, err := s.own(ctx, who.Org, r.Sale.ID)
 	if err != nil {
-		return Answer{}, err
+		return idempotency.Answer{}, err
 	}
 	switch {
 	case r.Patch != nil:
 		var p Patch
 		if err := decodePatch(r.Patch, &p); err != nil {
-			return Answer{}, err
+			return idempotency.Answer{}, err
 		}
 		return s.patch(ctx, who, sale, p, "patch")
 	case r.AddSeats != nil:
@@ -130,66 +154,80 @@ func (s *Service) ownRoom(ctx context.Context, org, id, field string) (int64, er
 	return n, nil
 }
 
+// plan is the recovery point of making a sale.
+type plan struct {
+	Sale int64 `json:"sale,omitempty"`
+	Room int64 `json:"room,omitempty"`
+}
+
 // create makes a room where one is wished for, then the sale as a draft in one
 // transaction, puts the room in front, and opens it last: nobody ever sees half
 // a sale. A try that died is taken up where it ended.
-func (s *Service) create(ctx context.Context, who Caller, d *Document) (Answer, error) {
+func (s *Service) create(ctx context.Context, who Caller, d *Document) (idempotency.Answer, error) {
 	d.Normalise(s.clock.Now())
 	if err := d.Validate(); err != nil {
-		return Answer{}, err
+		return idempotency.Answer{}, err
 	}
-	return s.acrossTransactions(ctx, who, http.StatusCreated, func(p plan, keep func(plan) error) (any, error) {
-		if p.Sale == 0 {
-			if err := s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-				return q.QueryRow(ctx, sql["next-sale"]).Scan(&p.Sale)
-			}); err != nil {
-				return nil, err
-			}
-			if err := keep(p); err != nil {
-				return nil, err
-			}
+	return s.keys.Do(ctx, who.call(0), func(ctx context.Context) (int, any, error) {
+		p, err := s.planned(ctx, who, d)
+		if err != nil {
+			return 0, nil, err
 		}
-		if d.Room != nil && p.Room == 0 {
-			var err error
-			if d.Room.Room != "" {
-				p.Room, err = s.ownRoom(ctx, who.Org, d.Room.Room, "room")
-			} else {
-				p.Room, err = s.rooms.Create(ctx, d.Room.RoomSettings)
-			}
-			if err != nil {
-				return nil, err
-			}
-			if err := keep(p); err != nil {
-				return nil, err
-			}
-		}
+		defer s.reader.Forget(p.Sale)
 		if err := s.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, p, who.Org, d) }); err != nil {
-			return nil, err
+			return 0, nil, err
 		}
 		if p.Room != 0 {
 			if err := s.rooms.Attach(ctx, p.Room, p.Sale); err != nil {
-				return nil, err
+				return 0, nil, err
 			}
 		}
-		s.reader.Forget(p.Sale)
 		var body View
-		err := s.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		err = s.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			sale, err := lock(ctx, tx, p.Sale)
 			if err != nil {
 				return err
 			}
 			if d.State == Open && sale.State == Draft {
 				sale.State = Open
-				if err := writeTerms(ctx, tx, sale, Draft); err != nil {
-					return err
-				}
+				err = writeTerms(ctx, tx, sale, Draft)
 			}
 			body = sale.Summary(ctx, 1, sale.Legs, nil)
-			return nil
+			return err
 		})
-		s.reader.Forget(p.Sale)
-		return body, err
+		return http.StatusCreated, body, err
 	})
+}
+
+// planned gives out the ids of the sale and of its room, once however often the
+// request is taken up. A room whose id was not kept in time stays without sale.
+func (s *Service) planned(ctx context.Context, who Caller, d *Document) (p plan, err error) {
+	call := who.call(0)
+	if _, err := s.keys.Plan(ctx, call, &p); err != nil {
+		return p, err
+	}
+	if p.Sale == 0 {
+		if err := s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+			return q.QueryRow(ctx, sql["next-sale"]).Scan(&p.Sale)
+		}); err != nil {
+			return p, err
+		}
+		if err := s.keys.SavePlan(ctx, call, p); err != nil {
+			return p, err
+		}
+	}
+	if d.Room == nil || p.Room != 0 {
+		return p, nil
+	}
+	if d.Room.Room != "" {
+		p.Room, err = s.ownRoom(ctx, who.Org, d.Room.Room, "room")
+	} else {
+		p.Room, err = s.rooms.Create(ctx, d.Room.RoomSettings)
+	}
+	if err != nil {
+		return p, err
+	}
+	return p, s.keys.SavePlan(ctx, call, p)
 }
 
 // insert writes the sale with its classes, seats and places.
@@ -271,14 +309,14 @@ func wrongMove(was, next State) error {
 }
 
 // backAgain takes a View that was sent back.
-func (s *Service) backAgain(ctx context.Context, who Caller, id string, in sent, room *string) (Answer, error) {
+func (s *Service) backAgain(ctx context.Context, who Caller, id string, in sent, room *string) (idempotency.Answer, error) {
 	sale, err := s.own(ctx, who.Org, id)
 	if err != nil {
-		return Answer{}, err
+		return idempotency.Answer{}, err
 	}
 	p, err := sale.changes(in, room)
 	if err != nil {
-		return Answer{}, err
+		return idempotency.Answer{}, err
 	}
 	return s.patch(ctx, who, sale, p, "")
 }
@@ -286,10 +324,10 @@ func (s *Service) backAgain(ctx context.Context, who Caller, id string, in sent,
 // patch changes the waiting room first, which may be done twice without harm,
 // then the sale and its key in one transaction. What is already so changes
 // nothing. prefix is put before the names of fields.
-func (s *Service) patch(ctx context.Context, who Caller, sale *Sale, p Patch, prefix string) (Answer, error) {
+func (s *Service) patch(ctx context.Context, who Caller, sale *Sale, p Patch, prefix string) (idempotency.Answer, error) {
 	room, err := s.patchRoom(ctx, who, sale, p, prefix)
 	if err != nil {
-		return Answer{}, err
+		return idempotency.Answer{}, err
 	}
 	return s.inSale(ctx, sale.ID, who, func(ctx context.Context, tx pgx.Tx) (any, error) {
 		now, err := lock(ctx, tx, sale.ID)
@@ -396,28 +434,28 @@ func (s *Sale) sameTerms(o *Sale) bool {
 }
 
 // room resets or patches a waiting room.
-func (s *Service) room(ctx context.Context, who Caller, id string, r Request) (Answer, error) {
+func (s *Service) room(ctx context.Context, who Caller, id string, r Request) (idempotency.Answer, error) {
 	roomID, err := s.ownRoom(ctx, who.Org, id, "room")
 	if err != nil {
-		return Answer{}, err
+		return idempotency.Answer{}, err
 	}
 	var p RoomPatch
 	if r.Patch != nil {
 		if err := decodePatch(r.Patch, &p); err != nil {
-			return Answer{}, err
+			return idempotency.Answer{}, err
 		}
 		var f faults
 		p.RoomSettings.validate(f.at("patch"))
 		if err := f.err(); err != nil {
-			return Answer{}, err
+			return idempotency.Answer{}, err
 		}
 	}
-	return s.acrossTransactions(ctx, who, http.StatusOK, func(plan, func(plan) error) (any, error) {
+	return s.keys.Do(ctx, who.call(0), func(ctx context.Context) (int, any, error) {
 		if r.Reset {
 			err = s.rooms.Reset(ctx, roomID)
 		} else {
 			err = s.rooms.Patch(ctx, roomID, p)
 		}
-		return map[string]string{"room": strconv.FormatInt(roomID, 10)}, err
+		return http.StatusOK, map[string]string{"room": strconv.FormatInt(roomID, 10)}, err
 	})
 }
