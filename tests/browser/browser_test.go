@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -68,6 +67,7 @@ func open(t testing.TB, base, language string) *tab {
 		_, err := chromedp.Call(ctx, emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: language})
 		return err
 	}))
+	b.colours("light")
 	b.resize(0)
 	messages := chromedp.Console(ctx)
 	go func() {
@@ -189,34 +189,9 @@ func (b *tab) size(i int, height int64) {
 	b.do(chromedp.EmulateViewport(sizes[i].width, height))
 }
 
-// look keeps screenshots of the page at both widths, and checks what a picture
-// does not show: every field has a label, every control a name, nothing is wider
-// than a phone.
-func (b *tab) look(name string) {
-	b.Helper()
-	b.shots++
-	for i, s := range sizes {
-		b.resize(i)
-		// The whole page in the window, so that what sticks to its edge covers nothing.
-		if high := eval[int64](b, `document.documentElement.scrollHeight`); high > s.height {
-			b.size(i, high)
-		}
-		ctx, cancel := context.WithTimeout(b.ctx, patience)
-		shot, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-		cancel()
-		if err != nil {
-			b.fail(err)
-		}
-		file := filepath.Join(b.folder, fmt.Sprintf("%02d-%s-%s.png", b.shots, name, s.name))
-		if err := os.WriteFile(file, shot, 0o600); err != nil {
-			b.Fatal(err)
-		}
-		if over := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {
-			b.Errorf("%s at %s width is %d pixels too wide", name, s.name, over)
-		}
-	}
-	b.resize(0)
-	faults := eval[[]string](b, `(() => {
+// checks is what a picture does not show, as a list of faults: a control without
+// a name, an id twice, text too faint for its ground (WCAG AA, 4.5), not one h1.
+const checks = `(() => {
 		const named = (e) => e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || (e.labels?.length && e.labels[0].innerText.trim()) || (!e.matches("input,select,textarea") && e.innerText.trim());
 		const faults = [...document.querySelectorAll("input:not([type=hidden]),select,textarea,button,a[href]")]
 			.filter((e) => e.checkVisibility() && !named(e)).map((e) => "no name: " + e.outerHTML.slice(0, 120));
@@ -235,21 +210,54 @@ func (b *tab) look(name string) {
 		const h1 = document.querySelectorAll("h1").length;
 		if (h1 !== 1) faults.push(h1 + " h1");
 		return faults;
-	})()`)
-	for _, fault := range faults {
-		b.Errorf("%s: %s", name, fault)
+	})()`
+
+// look keeps pictures of the page: at both widths, and dark on the phone.
+func (b *tab) look(name string) {
+	b.Helper()
+	b.shots++
+	for i, s := range sizes {
+		b.resize(i)
+		b.picture(name, s.name, i)
+		if over := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {
+			b.Errorf("%s at %s width is %d pixels too wide", name, s.name, over)
+		}
+	}
+	b.colours("dark")
+	b.picture(name, "dark", len(sizes)-1)
+	b.colours("light")
+	b.resize(0)
+}
+
+func (b *tab) picture(name, look string, size int) {
+	b.Helper()
+	// The whole page in the window, so that what sticks to its edge covers nothing.
+	if high := eval[int64](b, `document.documentElement.scrollHeight`); high > sizes[size].height {
+		b.size(size, high)
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	shot, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.fail(err)
+	}
+	file := filepath.Join(b.folder, fmt.Sprintf("%02d-%s-%s.png", b.shots, name, look))
+	if err := os.WriteFile(file, shot, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	for _, fault := range eval[[]string](b, checks) {
+		b.Errorf("%s, %s: %s", name, look, fault)
 	}
 }
 
-// print is the page as a PDF, for looking at.
-func (b *tab) print(name string) {
+// colours sets what the reader prefers.
+func (b *tab) colours(scheme string) {
 	b.Helper()
 	b.do(chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
-		res, err := chromedp.Call(ctx, page.PrintToPDF, page.PrintToPDFParams{})
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(b.folder, name), res.Data, 0o600)
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
+		})
+		return err
 	}))
 }
 

@@ -19,6 +19,7 @@ const cases = [
   ["admission over", status, { ...mine, place: 41, admit_token: "a", admit_for: "hold", admit_expires_at: "2026-05-01T09:59:00Z" }, "lapsed", false],
   ["paused keeps the place", { ...status, state: "paused" }, mine, "paused", false],
   ["sold out keeps the place", { ...status, state: "sold_out" }, mine, "sold_out", false],
+  ["sold out admits nobody", { ...status, state: "sold_out" }, { ...mine, place: 90 }, "sold_out", false],
   ["closed", { ...status, state: "closed" }, mine, "closed", false],
   ["the room was reset", { ...status, generation: 2 }, mine, "waiting", true],
 ];

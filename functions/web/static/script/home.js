@@ -1,6 +1,6 @@
 // The list of what is on sale.
 import { get } from "./api.js";
-import { has, t } from "./text.js";
+import { t } from "./text.js";
 import { $, clockTime, countdown, day, dayTime, fare, h, hereTime, link, load, money, query, show } from "./ui.js";
 
 const filters = ["kind", "date", "from", "to", "q"];

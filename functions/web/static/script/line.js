@@ -11,8 +11,8 @@ export function stand(status, mine, now) {
   if (mine.place === null || mine.place === undefined) return { state: "unknown", ask: true };
   if (mine.place <= status.lapsed || mine.admit_token) return { state: "lapsed", ask: !mine.admit_token && mine.state !== "lapsed" };
   if (status.state === "paused") return { state: "paused", ask: false };
-  if (mine.place <= status.serving) return { state: "turn", ask: true };
   if (status.state === "sold_out") return { state: "sold_out", ask: false };
+  if (mine.place <= status.serving) return { state: "turn", ask: true };
   return { state: "waiting", ask: false };
 }
 

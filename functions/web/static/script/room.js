@@ -23,7 +23,7 @@ function take(answer) {
     state: answer.state,
     generation: answer.status?.generation ?? status?.generation,
     poll_after_ms: answer.poll_after_ms,
-    message: answer.message,
+    notice: answer.notice,
     admit_token: answer.admit_token,
     admit_for: answer.admit_for,
     admit_expires_at: answer.admit_expires_at,
@@ -36,7 +36,7 @@ function take(answer) {
 async function ask(body = {}) {
   posted = Date.now();
   holdOff = posted + 2000;
-  const headers = mine?.place_token && !body.rejoin ? { "Place-Token": mine.place_token } : {};
+  const headers = mine?.place_token ? { "Place-Token": mine.place_token } : {};
   take(await post("join-room", { room, ...body }, { headers, keyed: false }));
 }
 
@@ -61,6 +61,8 @@ function join(button, body) {
       return location.replace(link("signin", { next: `?${query}` }));
     }
     await ask(body);
+    query.delete("join"); // a reload must not leave the line
+    history.replaceState(null, "", `?${query}`);
     if (status) render();
     wake?.();
   });
@@ -78,7 +80,7 @@ function render() {
   const ahead = typeof number === "number" ? Math.max(0, number - 1 - status.serving) : null;
   $("#state").className = `badge ${{ served: "good", turn: "good", sold_out: "bad", closed: "bad", lapsed: "bad", paused: "warn" }[state] ?? ""}`;
   set("#state", t(`room.state.${state}`));
-  set("#text", (state === "unknown" && mine.message) || t(`room.text.${state}`, { n: ahead ?? 0 }));
+  set("#text", (state === "unknown" && mine.notice) || t(`room.text.${state}`, { n: ahead ?? 0 }));
 
   stopClock?.();
   stopClock = null;
@@ -193,7 +195,8 @@ load(async () => {
   if (!room) return seats();
   show($("#head"), saleHead(sale, query.get("from"), query.get("to")));
   mine = place.get(room);
-  if (mine?.admit_token && Date.parse(mine.admit_expires_at) > now()) return seats();
+  if (query.get("join") !== "again" && mine?.admit_token && Date.parse(mine.admit_expires_at) > now()) return seats();
   wake = poll(round);
-  if (query.get("join") && !mine) await join(null);
+  if (query.get("join") === "again") await join(null, mine ? { rejoin: true } : {});
+  else if (query.get("join") && !mine) await join(null);
 });

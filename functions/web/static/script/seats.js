@@ -1,7 +1,7 @@
 // Choosing seats: any that fit, or on the drawing of the coach or hall.
 import { account, get, now, place, post } from "./api.js";
 import { has, lang, t } from "./text.js";
-import { $, busy, countdown, explain, fare, go, h, link, load, money, notice, placesOf, poll, query, roomOf, saleHead, saleOf, say, show, signedIn } from "./ui.js";
+import { $, busy, countdown, fare, go, h, link, load, money, notice, placesOf, poll, query, roomOf, saleHead, saleOf, say, show, signedIn } from "./ui.js";
 
 const form = $("#form");
 const choice = { from: query.get("from") ?? undefined, to: query.get("to") ?? undefined };
@@ -194,10 +194,12 @@ function pick() {
 
 /** Holds seats and goes on to pay. A refusal of the admission leads back to the room. */
 async function hold(button, what) {
+  query.set("quantity", quantity()); // still there after signing in
+  history.replaceState(null, "", `?${query}`);
   if (!signedIn()) return;
   await busy(button, async () => {
     const body = { sale: sale.sale, class: one().class, ...choice, ...what };
-    const contact = { email: form.elements.email.value.trim(), phone: form.elements.phone.value.trim() };
+    const contact = { email: form.elements.email.value.trim(), phone: form.elements.phone.value.replace(/[\s().-]/g, "") };
     body.contact = { language: lang, ...Object.fromEntries(Object.entries(contact).filter(([, value]) => value)) };
     try {
       const booking = await post("hold", body, { headers: admit ? { "Admit-Token": admit.admit_token } : {} });
@@ -208,18 +210,17 @@ async function hold(button, what) {
         again();
       }
       if (["admit-required", "admit-expired", "admit-other"].includes(problem.code)) {
-        if (admit) place.set(room, { ...place.get(room), admit_token: undefined, admit_expires_at: undefined, state: "lapsed" });
-        return notice(problem.message, "warn", h("a.button", { href: roomLink() }, t("seats.to_room")));
+        return notice(problem.message, "warn", h("a.button", { href: roomLink("again") }, t("room.rejoin")));
       }
       if (["limit-reached", "wrong-state"].includes(problem.code)) {
-        return notice(problem.message, "warn", h("p.row", h("a", { href: link("bookings") }, t("nav.bookings")), room ? h("a", { href: roomLink() }, t("seats.to_room")) : ""));
+        return notice(problem.message, "warn", h("p.row", h("a", { href: link("bookings") }, t("nav.bookings")), room ? h("a", { href: roomLink("again") }, t("room.rejoin")) : ""));
       }
       throw problem;
     }
   }, form);
 }
 
-const roomLink = () => link("room", { sale: sale.sale, ...choice, class: one()?.class });
+const roomLink = (join) => link("room", { sale: sale.sale, ...choice, class: one()?.class, join });
 
 form.addEventListener("change", (event) => {
   if (event.target.name === "class") {
@@ -250,7 +251,7 @@ load(async () => {
     if (!mine?.admit_token || Date.parse(mine.admit_expires_at) <= now()) return location.replace(roomLink());
     admit = mine;
     $("#admit").hidden = false;
-    countdown($("#admit .clock"), Date.parse(mine.admit_expires_at), () => notice(t("seats.admit_over"), "warn", h("a.button", { href: roomLink() }, t("seats.to_room"))), { warn: 60_000 });
+    countdown($("#admit .clock"), Date.parse(mine.admit_expires_at), () => notice(t("seats.admit_over"), "warn", h("a.button", { href: roomLink("again") }, t("room.rejoin"))), { warn: 60_000 });
   }
   form.elements.email.value = account.email();
   pick();
