@@ -46,18 +46,38 @@ func Score(seed [32]byte, room, generation int64, account string) uint64 {
 // list keeps marks: the 12 bits more tell a person in the list from one who
 // joined later and happens to have the same score.
 func mark(seed [32]byte, room, generation int64, account string) uint64 {
-	m := mac(seed[:], decimal(room), decimal(generation), []byte(account))
-	return binary.BigEndian.Uint64(m[:8])
+	return marker(seed, room, generation)(account)
 }
 
-func mac(secret []byte, parts ...[]byte) (sum [32]byte) {
-	h := hmac.New(sha256.New, secret)
-	var length [4]byte
-	for _, p := range parts {
-		binary.BigEndian.PutUint32(length[:], uint32(len(p)))
-		h.Write(length[:])
-		h.Write(p)
+// marker makes the marks of many accounts with one HMAC.
+func marker(seed [32]byte, room, generation int64) func(account string) uint64 {
+	h := hmac.New(sha256.New, seed[:])
+	head := parts(nil, decimal(room), decimal(generation))
+	var buf []byte
+	var sum [32]byte
+	return func(account string) uint64 {
+		buf = append(buf[:0], head...)
+		buf = binary.BigEndian.AppendUint32(buf, uint32(len(account)))
+		buf = append(buf, account...)
+		h.Reset()
+		h.Write(buf)
+		return binary.BigEndian.Uint64(h.Sum(sum[:0]))
 	}
+}
+
+func mac(secret []byte, of ...[]byte) (sum [32]byte) {
+	h := hmac.New(sha256.New, secret)
+	h.Write(parts(nil, of...))
 	h.Sum(sum[:0])
 	return sum
+}
+
+// parts puts each part behind its length, so that no two lists of parts are the
+// same bytes.
+func parts(to []byte, of ...[]byte) []byte {
+	for _, p := range of {
+		to = binary.BigEndian.AppendUint32(to, uint32(len(p)))
+		to = append(to, p...)
+	}
+	return to
 }

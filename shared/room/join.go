@@ -323,7 +323,6 @@ func (s *Service) runJoins(v *view, people []person) ([]taken, error) {
 
 	m := message{Generation: snap.doc.Generation}
 	sent := make([]int, 0, len(now))
-	late := false
 	for _, i := range now {
 		switch out[i].code {
 		case drawnBefore, lateBefore, inList: // stored already
@@ -336,11 +335,8 @@ func (s *Service) runJoins(v *view, people []person) ([]taken, error) {
 		m.Accounts = append(m.Accounts, people[i].account)
 		m.Late = append(m.Late, out[i].late)
 		if out[i].late > 0 {
-			late, m.Identity = true, out[i].identity
+			m.Identity = out[i].identity
 		}
-	}
-	if !late {
-		m.Late = nil
 	}
 	if len(sent) == 0 {
 		return out, nil

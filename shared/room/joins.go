@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -32,7 +33,7 @@ const (
 type message struct {
 	Generation int64    `json:"g"`
 	Accounts   []string `json:"a,omitempty"`
-	Late       []int64  `json:"k,omitempty"` // late numbers by account; 0: none was given. Empty: a draw's joins
+	Late       []int64  `json:"k,omitempty"` // late numbers by account; 0: none was given
 	Identity   string   `json:"i,omitempty"` // of the Redis that gave the numbers
 	Close      bool     `json:"close,omitempty"`
 }
@@ -80,10 +81,17 @@ func (j *joins) ensure(ctx context.Context) error {
 	if j.made.Load() {
 		return nil
 	}
-	_, err := j.bus.JetStream().CreateStream(ctx, jetstream.StreamConfig{
+	cfg := jetstream.StreamConfig{
 		Name: JoinsStream, Subjects: []string{"room.joins.*"}, Storage: jetstream.FileStorage, Replicas: j.replicas,
 		MaxAge: joinsAge, MaxMsgSize: joinsMessage, Duplicates: 2 * time.Minute,
-	})
+	}
+	_, err := j.bus.JetStream().CreateStream(ctx, cfg)
+	var refused *jetstream.APIError
+	if j.replicas > 1 && errors.As(err, &refused) && refused.ErrorCode == 10074 { // replicas need a cluster
+		slog.Warn("room: NATS is one server: joins are kept there alone", "error", err)
+		cfg.Replicas = 1
+		_, err = j.bus.JetStream().CreateStream(ctx, cfg)
+	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return err
 	}

@@ -26,8 +26,9 @@ type List struct {
 // more than once and in any order.
 func draw(seed [32]byte, room, generation int64, accounts []string) *List {
 	entries := make([]entry, len(accounts))
+	markOf := marker(seed, room, generation)
 	for i, a := range accounts {
-		entries[i] = entry{mark: mark(seed, room, generation, a), account: a}
+		entries[i] = entry{mark: markOf(a), account: a}
 	}
 	return freeze(entries)
 }

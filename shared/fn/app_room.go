@@ -1,0 +1,189 @@
+package fn
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"handler/function/shared/catalog"
+	"handler/function/shared/problem"
+	"handler/function/shared/room"
+	"handler/function/shared/seat"
+	"handler/function/shared/store"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// busiest is how many intervals of a class the status document names.
+	busiest = 5
+	// expireAtOnce is how many accounts' ended holds of a sale one tick moves.
+	expireAtOnce = 500
+)
+
+// Tokens issues and verifies place and admit tokens (the secret room-key).
+func (a *App) Tokens() (*room.Tokens, error) {
+	return once(a, "tokens", func() (*room.Tokens, error) {
+		ring, err := a.Keys("room-key")
+		if err != nil {
+			return nil, err
+		}
+		return room.NewTokens(ring, nil), nil
+	})
+}
+
+// Room is the waiting rooms' service: join-room and admit-tick.
+func (a *App) Room() (*room.Service, error) {
+	return once(a, "room", func() (*room.Service, error) {
+		db, err := a.DB()
+		if err != nil {
+			return nil, err
+		}
+		redis, err := a.Redis()
+		if err != nil {
+			return nil, err
+		}
+		bus, err := a.Bus()
+		if err != nil {
+			return nil, err
+		}
+		tokens, err := a.Tokens()
+		if err != nil {
+			return nil, err
+		}
+		draw, err := a.Keys("draw-secret")
+		if err != nil {
+			return nil, err
+		}
+		sales, err := a.Sales()
+		if err != nil {
+			return nil, err
+		}
+		maps := seat.NewMaps(db, redis)
+		replicas := 3
+		if a.Config.Test {
+			replicas = 1
+		}
+		return room.New(room.Options{
+			DB: db, Redis: redis, Bus: bus, Tokens: tokens, Draw: draw, StreamReplicas: replicas,
+			Count: func(ctx context.Context, id int64) (room.Count, error) { return count(ctx, sales, maps, id) },
+			RoomOf: func(ctx context.Context, id int64) (int64, error) {
+				sale, err := sales.Sale(ctx, id)
+				if err != nil {
+					return 0, err
+				}
+				if sale.State == catalog.Draft {
+					return 0, problem.New(problem.NotFound, "There is no such sale.")
+				}
+				return sale.Room, nil
+			},
+			Used: func(ctx context.Context, ids []int64, admission int64) (bool, error) {
+				return used(ctx, db, ids, admission)
+			},
+			ExpireHolds: func(ctx context.Context) (int, error) { return expireHolds(ctx, db) },
+		}), nil
+	})
+}
+
+// count is what a sale has left by its map.
+func count(ctx context.Context, sales *catalog.Reader, maps *seat.Maps, id int64) (room.Count, error) {
+	sale, err := sales.Sale(ctx, id)
+	if err != nil {
+		return room.Count{}, err
+	}
+	m, err := maps.Get(ctx, sale)
+	if err != nil {
+		return room.Count{}, err
+	}
+	if m.Stale {
+		return room.Count{}, problem.New(problem.Unavailable, "Under maintenance, you keep your place")
+	}
+	now := time.Now()
+	c := room.Count{
+		Open:  sale.State == catalog.Open && !now.Before(sale.OpensAt) && now.Before(sale.ClosesAt),
+		Ended: sale.State == catalog.Closed || sale.State == catalog.Cancelled || !now.Before(sale.ClosesAt),
+	}
+	for _, class := range sale.Classes {
+		left := room.ClassLeft{Class: class.ID, Left: m.LeftAny(class.ID), Whole: m.Left(class.ID, 1, sale.Legs)}
+		if sale.Legs > 1 {
+			for _, i := range m.Busiest(class.ID, busiest) {
+				left.Busiest = append(left.Busiest, room.IntervalLeft{From: sale.Stops[i.LegFrom-1].ID, To: sale.Stops[i.LegTo].ID, Left: i.Left})
+			}
+		}
+		c.Left += left.Left
+		c.Classes = append(c.Classes, left)
+	}
+	return c, nil
+}
+
+// used says whether an admission has led to a booking that was paid.
+func used(ctx context.Context, db *store.DB, ids []int64, admission int64) (yes bool, err error) {
+	for _, id := range ids {
+		err := db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+			return q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM booking
+				WHERE sale_id = $1 AND admission = $2 AND state IN ('booked', 'cancelled'))`, id, admission).Scan(&yes)
+		})
+		if yes || err != nil {
+			return yes, err
+		}
+	}
+	return false, nil
+}
+
+// expireHolds moves the ended holds of every sale that has some: first a look
+// for such sales without locks, then each by itself (SQL rule 8).
+func expireHolds(ctx context.Context, db *store.DB) (n int, err error) {
+	var due []int64
+	err = db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		rows, err := q.Query(ctx, `SELECT DISTINCT sale_id FROM booking WHERE state = 'held' AND ends_at <= now() LIMIT 1000`)
+		if err != nil {
+			return err
+		}
+		due, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	counts := make([]int, len(due))
+	var group errgroup.Group
+	group.SetLimit(2)
+	for i, sale := range due {
+		group.Go(func() error {
+			return db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+				return q.QueryRow(ctx, `SELECT expire_ended_holds($1, $2)`, sale, expireAtOnce).Scan(&counts[i])
+			})
+		})
+	}
+	err = group.Wait()
+	for _, c := range counts {
+		n += c
+	}
+	return n, err
+}
+
+// SaleRoom reads `room` or `sale` of a request to join-room, exactly one of which
+// is given, as the room's id.
+func SaleRoom(ctx context.Context, rooms *room.Service, roomID, saleID string) (int64, error) {
+	switch {
+	case (roomID == "") == (saleID == ""):
+		return 0, problem.Invalid("room", "exactly one of room and sale must be given")
+	case roomID != "":
+		return publicID("room", roomID)
+	}
+	sale, err := publicID("sale", saleID)
+	if err != nil {
+		return 0, err
+	}
+	return rooms.RoomFor(ctx, sale)
+}
+
+func publicID(field, s string) (int64, error) {
+	n, ok := catalog.ParseID(s)
+	if !ok || strconv.FormatInt(n, 10) != s {
+		return 0, problem.Invalid(field, "must be an id as the catalogue gives it, a number")
+	}
+	return n, nil
+}
