@@ -3,17 +3,23 @@
 -- `booked_seat`: they run as the schema's owner, and the application's role may
 -- only read the tables. Each locks its seats in order of number, reads the time
 -- after that, and moves all of them or none: a seat that is not in the state it
--- must leave raises HF001, which undoes the (sub)transaction.
+-- must leave raises HF001, which undoes the (sub)transaction; an interval that
+-- is not within the strips raises HF002.
 --
---   free -> held    seat_hold       held   -> free  seat_let_go
---   held -> booked  seat_book       booked -> free  seat_free
+--   free -> held    seat_hold, seat_take    held   -> free  seat_let_go
+--   held -> booked  seat_book               booked -> free  seat_free
 --
 -- free -> booked and booked -> held do not exist.
+--
+-- Every statement finds its rows by key, so plans are made once and never by a
+-- scan of the table: a plan made for ten rows would live on when there are ten
+-- thousand.
 
 -- Locks seats in order and says how many there are.
 -- +goose StatementBegin
 CREATE FUNCTION seat_lock(p_sale bigint, p_seats integer[]) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_n integer;
 BEGIN
@@ -24,11 +30,12 @@ END
 $$;
 -- +goose StatementEnd
 
--- Refuses an interval that is not within the seats' strips, and seats that are
--- not there: a slice outside a strip is empty and would pass ALL (law 4).
+-- Locks seats in order, and refuses seats that are not there and an interval that
+-- is not within their strips: a slice outside a strip is empty and would pass ALL
+-- (law 4). It has no rights of its own: the moves below call it with theirs.
 -- +goose StatementBegin
 CREATE FUNCTION seat_lock_interval(p_sale bigint, p_seats integer[], p_from integer, p_to integer) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_n integer;
     v_legs integer;
@@ -45,55 +52,12 @@ END
 $$;
 -- +goose StatementEnd
 
--- Picks and locks p_quantity free seats of a class in order of number: among
--- p_choice where that is given, without p_avoid. Without p_wait seats that
--- another transaction is at are passed over; with it each is waited for, at most
--- 250 ms. Returns NULL or fewer where there are not enough.
--- +goose StatementBegin
-CREATE FUNCTION seat_pick(p_sale bigint, p_class text, p_choice integer[], p_quantity integer, p_from integer, p_to integer,
-                          p_standby_first boolean, p_avoid integer[], p_wait boolean) RETURNS integer[]
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_got integer[];
-BEGIN
-    IF p_choice IS NOT NULL THEN
-        SELECT array_agg(number) INTO v_got FROM (
-            SELECT number FROM seat
-            WHERE sale_id = p_sale AND number = ANY (p_choice) AND class = p_class
-              AND v_now >= ALL (taken_until[p_from:p_to])
-              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
-              AND number <> ALL (p_avoid)
-            ORDER BY number LIMIT p_quantity FOR UPDATE SKIP LOCKED) free;
-    ELSIF NOT p_wait THEN
-        SELECT array_agg(number) INTO v_got FROM (
-            SELECT number FROM seat
-            WHERE sale_id = p_sale AND class = p_class
-              AND v_now >= ALL (taken_until[p_from:p_to])
-              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
-              AND number <> ALL (p_avoid)
-            ORDER BY number LIMIT p_quantity FOR UPDATE SKIP LOCKED) free;
-    ELSE
-        PERFORM set_config('lock_timeout', '250ms', true);
-        SELECT array_agg(number) INTO v_got FROM (
-            SELECT number FROM seat
-            WHERE sale_id = p_sale AND class = p_class
-              AND v_now >= ALL (taken_until[p_from:p_to])
-              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
-              AND number <> ALL (p_avoid)
-            ORDER BY number LIMIT p_quantity FOR UPDATE) free;
-        PERFORM set_config('lock_timeout', '0', true);
-    END IF;
-    RETURN v_got;
-END
-$$;
--- +goose StatementEnd
-
 -- free -> held. With p_standby_first only legs that `match` has passed by.
 -- +goose StatementBegin
 CREATE FUNCTION seat_hold(p_sale bigint, p_booking bigint, p_seats integer[], p_from integer, p_to integer,
                           p_until timestamptz, p_standby_first boolean) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz;
     v_n integer;
@@ -118,11 +82,88 @@ END
 $$;
 -- +goose StatementEnd
 
+-- free -> held for p_quantity free seats of a class, in order of number: among
+-- p_choice where that is given, without p_avoid. Without p_wait seats that another
+-- transaction is at are passed over; with it they are waited for, each at most
+-- 250 ms where there is no choice. Returns the seats; too few of them raise HF001,
+-- a wait in vain 55P03.
+-- +goose StatementBegin
+CREATE FUNCTION seat_take(p_sale bigint, p_booking bigint, p_class text, p_choice integer[], p_quantity integer, p_from integer, p_to integer,
+                          p_until timestamptz, p_standby_first boolean, p_avoid integer[], p_wait boolean) RETURNS integer[]
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_got integer[];
+    v_n integer;
+BEGIN
+    IF p_from IS NULL OR p_to IS NULL OR p_from < 1 OR p_to < p_from THEN
+        RAISE EXCEPTION 'the legs % to % are no interval', p_from, p_to USING ERRCODE = 'HF002';
+    END IF;
+    IF p_choice IS NOT NULL AND p_wait THEN
+        SELECT array_agg(number) INTO v_got FROM (
+            SELECT number FROM seat
+            WHERE sale_id = p_sale AND number = ANY (p_choice) AND class = p_class AND p_to <= legs
+              AND v_now >= ALL (taken_until[p_from:p_to])
+              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
+              AND number <> ALL (p_avoid)
+            ORDER BY number LIMIT p_quantity FOR UPDATE) free;
+    ELSIF p_choice IS NOT NULL THEN
+        SELECT array_agg(number) INTO v_got FROM (
+            SELECT number FROM seat
+            WHERE sale_id = p_sale AND number = ANY (p_choice) AND class = p_class AND p_to <= legs
+              AND v_now >= ALL (taken_until[p_from:p_to])
+              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
+              AND number <> ALL (p_avoid)
+            ORDER BY number LIMIT p_quantity FOR UPDATE SKIP LOCKED) free;
+    ELSIF NOT p_wait THEN
+        SELECT array_agg(number) INTO v_got FROM (
+            SELECT number FROM seat
+            WHERE sale_id = p_sale AND class = p_class AND p_to <= legs
+              AND v_now >= ALL (taken_until[p_from:p_to])
+              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
+              AND number <> ALL (p_avoid)
+            ORDER BY number LIMIT p_quantity FOR UPDATE SKIP LOCKED) free;
+    ELSE
+        PERFORM set_config('lock_timeout', '250ms', true);
+        SELECT array_agg(number) INTO v_got FROM (
+            SELECT number FROM seat
+            WHERE sale_id = p_sale AND class = p_class AND p_to <= legs
+              AND v_now >= ALL (taken_until[p_from:p_to])
+              AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]))
+              AND number <> ALL (p_avoid)
+            ORDER BY number LIMIT p_quantity FOR UPDATE) free;
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+    IF cardinality(v_got) IS DISTINCT FROM p_quantity THEN
+        RAISE EXCEPTION 'too few seats are free' USING ERRCODE = 'HF001';
+    END IF;
+    v_now := clock_timestamp();
+    IF p_until IS NULL OR p_until <= v_now OR p_until = 'infinity' THEN
+        RAISE EXCEPTION 'a hold must end in the future, not at %', p_until USING ERRCODE = 'HF002';
+    END IF;
+    UPDATE seat
+    SET taken_until[p_from:p_to] = array_fill(p_until, ARRAY[p_to - p_from + 1]),
+        taken_by[p_from:p_to] = array_fill(p_booking, ARRAY[p_to - p_from + 1]),
+        considered_at = LEAST(considered_at, v_now)
+    WHERE sale_id = p_sale AND number = ANY (v_got) AND p_to <= legs
+      AND v_now >= ALL (taken_until[p_from:p_to])
+      AND (NOT p_standby_first OR considered_at >= ALL (taken_until[p_from:p_to]));
+    GET DIAGNOSTICS v_n = ROW_COUNT;
+    IF v_n <> p_quantity THEN
+        RAISE EXCEPTION 'not every seat is free' USING ERRCODE = 'HF001';
+    END IF;
+    RETURN v_got;
+END
+$$;
+-- +goose StatementEnd
+
 -- held -> held, with a later end.
 -- +goose StatementBegin
 CREATE FUNCTION seat_extend(p_sale bigint, p_booking bigint, p_seats integer[], p_from integer, p_to integer,
                             p_until timestamptz) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz;
     v_n integer;
@@ -150,7 +191,8 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION seat_let_go(p_sale bigint, p_booking bigint, p_seats integer[], p_from integer, p_to integer)
 RETURNS timestamptz
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz;
     v_n integer;
@@ -176,7 +218,8 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION seat_book(p_sale bigint, p_booking bigint, p_seats integer[], p_from integer, p_to integer)
 RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz;
     v_n integer;
@@ -203,7 +246,8 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION seat_free(p_sale bigint, p_booking bigint, p_seats integer[], p_from integer, p_to integer)
 RETURNS timestamptz
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz;
     v_n integer;
@@ -235,7 +279,8 @@ $$;
 -- database's, read after the lock.
 -- +goose StatementBegin
 CREATE FUNCTION seat_considered(p_sale bigint, p_seats integer[]) RETURNS timestamptz
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz;
 BEGIN
@@ -253,7 +298,8 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION seat_create(p_sale bigint, p_class text, p_legs integer, p_numbers integer[], p_later boolean)
 RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_since timestamptz := CASE WHEN p_later THEN v_now ELSE '-infinity'::timestamptz END;
@@ -276,7 +322,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION seat_released(p_sale bigint, p_type text, p_class text, p_seats integer[], p_from integer, p_to integer,
                               p_booking bigint, p_at timestamptz, p_trace text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO seat_release (sale_id, event_type, class, seat, leg_from, leg_to, booking, released_at, done_at, trace_id)
     SELECT c.sale_id, p_type, c.class, n, p_from, p_to, p_booking, p_at,
@@ -291,8 +337,8 @@ $$;
 REVOKE EXECUTE ON FUNCTION
     seat_lock(bigint, integer[]),
     seat_lock_interval(bigint, integer[], integer, integer),
-    seat_pick(bigint, text, integer[], integer, integer, integer, boolean, integer[], boolean),
     seat_hold(bigint, bigint, integer[], integer, integer, timestamptz, boolean),
+    seat_take(bigint, bigint, text, integer[], integer, integer, integer, timestamptz, boolean, integer[], boolean),
     seat_extend(bigint, bigint, integer[], integer, integer, timestamptz),
     seat_let_go(bigint, bigint, integer[], integer, integer),
     seat_book(bigint, bigint, integer[], integer, integer),
@@ -303,9 +349,8 @@ REVOKE EXECUTE ON FUNCTION
 FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     seat_lock(bigint, integer[]),
-    seat_lock_interval(bigint, integer[], integer, integer),
-    seat_pick(bigint, text, integer[], integer, integer, integer, boolean, integer[], boolean),
     seat_hold(bigint, bigint, integer[], integer, integer, timestamptz, boolean),
+    seat_take(bigint, bigint, text, integer[], integer, integer, integer, timestamptz, boolean, integer[], boolean),
     seat_extend(bigint, bigint, integer[], integer, integer, timestamptz),
     seat_let_go(bigint, bigint, integer[], integer, integer),
     seat_book(bigint, bigint, integer[], integer, integer),
@@ -316,4 +361,4 @@ GRANT EXECUTE ON FUNCTION
 TO holdfast_app;
 
 -- +goose Down
-DROP FUNCTION seat_released, seat_create, seat_considered, seat_free, seat_book, seat_let_go, seat_extend, seat_hold, seat_pick, seat_lock_interval, seat_lock;
+DROP FUNCTION seat_released, seat_create, seat_considered, seat_free, seat_book, seat_let_go, seat_extend, seat_take, seat_hold, seat_lock_interval, seat_lock;
