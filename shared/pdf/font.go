@@ -170,7 +170,19 @@ func (f *Fonts) subset(l *loadedFont, used map[font.GID]bool) ([]byte, error) {
 	newLoca = binary.BigEndian.AppendUint32(newLoca, uint32(len(newGlyf)))
 
 	metrics := min(int(binary.BigEndian.Uint16(hhea[34:])), last+1)
-	length := min(4*metrics+2*(last+1-metrics), len(hmtx))
+	newHmtx := make([]byte, min(4*metrics+2*(last+1-metrics), len(hmtx)))
+	for g := range keep {
+		from, size := 4*g, 4
+		if g >= metrics {
+			from, size = 4*metrics+2*(g-metrics), 2
+		}
+		if from+size <= len(newHmtx) {
+			copy(newHmtx[from:from+size], hmtx[from:])
+		}
+	}
+	if end := 4 * metrics; end <= len(newHmtx) { // the last full entry counts for all after it
+		copy(newHmtx[end-4:end], hmtx[end-4:])
+	}
 	head, hhea, maxp = bytes.Clone(head), bytes.Clone(hhea), bytes.Clone(maxp)
 	binary.BigEndian.PutUint16(head[50:], 1)
 	binary.BigEndian.PutUint32(head[8:], 0)
@@ -181,7 +193,7 @@ func (f *Fonts) subset(l *loadedFont, used map[font.GID]bool) ([]byte, error) {
 		{Content: newGlyf, Tag: opentype.MustNewTag("glyf")},
 		{Content: head, Tag: opentype.MustNewTag("head")},
 		{Content: hhea, Tag: opentype.MustNewTag("hhea")},
-		{Content: hmtx[:length], Tag: opentype.MustNewTag("hmtx")},
+		{Content: newHmtx, Tag: opentype.MustNewTag("hmtx")},
 		{Content: newLoca, Tag: opentype.MustNewTag("loca")},
 		{Content: maxp, Tag: opentype.MustNewTag("maxp")},
 	}

@@ -394,7 +394,7 @@ func (w *writer) at(number int, body string) {
 
 func (w *writer) stream(dict string, data []byte) int {
 	var packed bytes.Buffer
-	z, _ := zlib.NewWriterLevel(&packed, zlib.BestCompression)
+	z := zlib.NewWriter(&packed)
 	z.Write(data) // a bytes.Buffer never fails
 	z.Close()
 	return w.object(fmt.Sprintf("<<%s/Filter/FlateDecode/Length %d>>\nstream\n%s\nendstream", dict, packed.Len(), packed.Bytes()))

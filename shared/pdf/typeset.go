@@ -20,6 +20,8 @@ const em = 1000
 // that something stands there.
 const missing = '�'
 
+var ellipsis = []rune("…")
+
 // typesetter turns strings into positioned glyphs. It is not safe for
 // concurrent use; Fonts keeps a few for reuse, as their caches are worth much.
 type typesetter struct {
@@ -174,22 +176,30 @@ func (t *typesetter) set(s string, bold bool, width float64, maxLines int) []lin
 	}
 	config := shaping.WrapConfig{Direction: direction, TruncateAfterLines: maxLines, BreakPolicy: shaping.WhenNecessary}
 	if maxLines > 0 {
-		if dots := t.shape([]rune("…"), direction); len(dots) > 0 {
+		if dots := t.shape(ellipsis, direction); len(dots) > 0 {
 			config.Truncator = dots[0]
 		}
 	}
-	wrapped, _ := t.wrapper.WrapParagraph(config, limit, paragraph, shaping.NewSliceIterator(runs))
+	wrapped, cut := t.wrapper.WrapParagraph(config, limit, paragraph, shaping.NewSliceIterator(runs))
 
 	var lines []line
-	for _, outs := range wrapped {
+	for i, outs := range wrapped {
 		var set line
+		var dots *shaping.Glyph // the first glyph of the ellipsis, which has a text of its own
+		if last := len(outs) - 1; cut > 0 && i == len(wrapped)-1 && last >= 0 && len(outs[last].Glyphs) > 0 {
+			dots = &outs[last].Glyphs[0]
+		}
 		for _, out := range visualOrder(outs, paragraph, direction) {
 			f := t.byFace[out.Face]
 			if f == nil || len(out.Glyphs) == 0 {
 				continue
 			}
+			from := paragraph
+			if &out.Glyphs[0] == dots {
+				from = ellipsis
+			}
 			set.runs = append(set.runs, run{
-				face: f, faux: bold && !f.bold, text: paragraph,
+				face: f, faux: bold && !f.bold, text: from,
 				glyphs: slices.Clone(out.Glyphs), rtl: out.Direction == di.DirectionRTL,
 			})
 			for _, g := range out.Glyphs {
@@ -234,12 +244,33 @@ func (t *typesetter) shape(paragraph []rune, direction di.Direction) []shaping.O
 		Size: fixed.I(em), Language: language.NewLanguage("en"),
 	}
 	var outs []shaping.Output
+	afterRTL := false
 	for _, part := range t.cut.Split(input, t) {
-		for _, p := range t.spacesApart(part) {
+		parts := t.spacesApart(part)
+		if afterRTL && direction == di.DirectionLTR && part.Direction == di.DirectionLTR {
+			parts = numberApart(parts)
+		}
+		for _, p := range parts {
 			outs = append(outs, t.shaper.Shape(p))
 		}
+		afterRTL = part.Direction == di.DirectionRTL
 	}
 	return outs
+}
+
+// numberApart makes a run of its own of a number that a run begins with.
+func numberApart(parts []shaping.Input) []shaping.Input {
+	first := parts[0]
+	end := first.RunStart
+	for end < first.RunEnd && isNumber(first.Text, shaping.Range{Offset: end, Count: 1}) {
+		end++
+	}
+	if end == first.RunStart || end == first.RunEnd {
+		return parts
+	}
+	number := first
+	number.RunEnd, first.RunStart = end, end
+	return append([]shaping.Input{number, first}, parts[1:]...)
 }
 
 // spacesApart gives the spaces at the end of a run in a font of last resort to
