@@ -11,7 +11,6 @@ package harness
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,14 +51,6 @@ var Dir = sync.OnceValue(func() string {
 	return dir
 })
 
-// alive is the end of a pipe that only the end of this process closes. It is kept
-// here because a file that nothing refers to is closed by the garbage collector.
-var alive io.Closer
-
-// lifeline is never closed by us: the kernel does it at our end. It is kept here
-// because a pipe that nothing refers to is closed by the garbage collector.
-var lifeline io.WriteCloser
-
 // remover is a child that waits for this process to end, in whatever way, and
 // then removes the folder, once the servers in it (which end with us by signal)
 // have let go of it. Its output is /dev/null: `go test` waits for whoever holds its.
@@ -72,15 +63,16 @@ done
 [ -e "$1/postgres/data/postmaster.pid" ] && kill -9 "$(head -n1 "$1/postgres/data/postmaster.pid")"
 sleep 0.2
 rm -rf "$1"`, "sh", dir)
-	w, err := cmd.StdinPipe()
-	if err != nil {
+	if _, err := cmd.StdinPipe(); err != nil {
 		panic(err)
 	}
-	alive = w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		panic(err)
 	}
+	// The pipe is closed by the kernel at our end. Until then this keeps the
+	// command in use: the garbage collector closes a pipe that nothing refers to.
+	go func() { _ = cmd.Wait() }()
 }
 
 // server is the one Postgres of this test binary, its database migrated: the
