@@ -108,7 +108,10 @@ func (s *Service) admit(ctx context.Context, snap *snapshot, at *standing, a *An
 	case "closed":
 		a.State = Closed
 	case "reset":
-		s.view(snap.line.room).forget()
+		// Postgres knows of a newer generation that nobody has published yet.
+		v := s.view(snap.line.room)
+		s.tickFor(ctx, v)
+		v.forget()
 		return wasReset()
 	default: // early, nobody
 		a.State = waitingState(doc)

@@ -244,6 +244,9 @@ func (s *Service) load(ctx context.Context, v *view) error {
 			if doc == nil {
 				doc = stored
 			}
+			if doc == nil { // another replica is at its first tick just now
+				doc = s.firstDocument(ctx, v.room)
+			}
 		case dberr == nil:
 			doc = stored
 		}

@@ -101,7 +101,7 @@ func (s *Service) Tick(ctx context.Context) (Did, error) {
 			did.Served += part.Served
 			did.Restored += part.Restored
 			mu.Unlock()
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				slog.Error("room: the tick failed", "room", room, "error", err)
 			}
 			return nil // one room's trouble is no other's
@@ -299,6 +299,28 @@ func (s *Service) document(r *claimed, head *drawHead, seen peeked, redisUp bool
 	}
 	if r.last != nil {
 		doc.Joined = max(doc.Joined, r.last.Joined) // what a lost Redis forgot
+	}
+	return doc
+}
+
+// firstDocument is the status of a room before its first tick, by its settings
+// alone; nil when they cannot be read.
+func (s *Service) firstDocument(ctx context.Context, room int64) *document {
+	r, err := Load(ctx, s.DB, room)
+	if err != nil {
+		return nil
+	}
+	now := s.Clock.Now()
+	doc := s.document(&claimed{Room: r, now: now}, nil, peeked{}, true)
+	switch {
+	case r.Closed || r.Mode == Off:
+		doc.State = Closed
+	case r.Paused:
+		doc.State = Paused
+	case now.Before(r.DrawOpensAt):
+		doc.State = Before
+	default:
+		doc.State = Drawing
 	}
 	return doc
 }
