@@ -287,7 +287,7 @@ BEGIN
     END IF;
     PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = p.account FOR UPDATE;
     SELECT k.number, k.account, k.admission, k.class, k.leg_from, k.leg_to, k.seats, k.quantity, k.state, k.amount, k.currency,
-           k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at
+           k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at, s.account_limit
     INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
     WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = p.booking FOR UPDATE OF k;
     SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment FOR UPDATE;
@@ -317,13 +317,15 @@ BEGIN
     IF v_code IS NULL AND b.state = 'held' AND b.ends_at <= v_now THEN
         PERFORM expire_account_holds(p_sale, b.account, p_trace);
         b.state := 'expired';
+        v_now := clock_timestamp();
     END IF;
     IF v_code IS NULL AND v_reason IS NULL THEN
         IF v_standing = 'ended' THEN
             BEGIN
                 PERFORM seat_hold(p_sale, b.number, b.seats, b.leg_from, b.leg_to, clock_timestamp() + interval '1 minute', false);
                 PERFORM seat_book(p_sale, b.number, b.seats, b.leg_from, b.leg_to);
-                UPDATE account_sale SET live_seats = live_seats + b.quantity WHERE sale_id = p_sale AND account = b.account;
+                UPDATE account_sale SET live_seats = live_seats + b.quantity, seat_limit = b.account_limit
+                WHERE sale_id = p_sale AND account = b.account;
                 UPDATE booking SET state = 'booked', ended_at = NULL,
                     history = history || history_line(v_now, 'rescued', 'paid after its hold had ended, the seats were still free')
                 WHERE sale_id = p_sale AND number = b.number;
@@ -567,6 +569,32 @@ LANGUAGE sql STABLE SET search_path = public, pg_temp AS $$
 $$;
 -- +goose StatementEnd
 
+REVOKE EXECUTE ON FUNCTION
+    booking_standing(text, timestamptz, timestamptz, timestamptz, text, timestamptz, timestamptz),
+    hold_extend(bigint, bigint),
+    payment_begin(bigint, bigint, text, text, text, uuid, text, integer, text),
+    payment_created(bigint, uuid, text, text),
+    payment_refund(bigint, uuid, bigint, bigint, text, bigint, text, text),
+    payment_confirm(bigint, uuid, text, bigint, text, text),
+    payment_note(bigint, uuid, text, boolean, interval, text),
+    refund_note(bigint, text, text, text),
+    booking_abandon(bigint, bigint, text, text),
+    booking_refund(bigint, bigint, text, boolean, text),
+    money_faults(bigint, integer)
+FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION
+    booking_standing(text, timestamptz, timestamptz, timestamptz, text, timestamptz, timestamptz),
+    hold_extend(bigint, bigint),
+    payment_begin(bigint, bigint, text, text, text, uuid, text, integer, text),
+    payment_created(bigint, uuid, text, text),
+    payment_refund(bigint, uuid, bigint, bigint, text, bigint, text, text),
+    payment_confirm(bigint, uuid, text, bigint, text, text),
+    payment_note(bigint, uuid, text, boolean, interval, text),
+    refund_note(bigint, text, text, text),
+    booking_abandon(bigint, bigint, text, text),
+    booking_refund(bigint, bigint, text, boolean, text),
+    money_faults(bigint, integer)
+TO holdfast_app;
 GRANT SELECT, INSERT, UPDATE ON payment, refund TO holdfast_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON gateway_event TO holdfast_app;
 

@@ -166,8 +166,8 @@ func TestNoRescue(t *testing.T) {
 		{"past the limit", -time.Millisecond, func(int64) {}, 0, payment.ReasonLate, "lost"},
 		{"another amount", time.Minute, func(int64) {}, price - 1, payment.ReasonAmount, "lost"},
 		{"the account's limit", time.Minute, func(int64) {
-			w.exec(`UPDATE account_sale SET seat_limit = 1 WHERE sale_id = $1 AND account = 'the account''s limit'`, w.sale)
 			w.hold("the account's limit", 6)
+			w.exec(`UPDATE sale SET account_limit = 1 WHERE sale_id = $1`, w.sale)
 		}, 0, payment.ReasonLimit, "lost"},
 		{"sale paused", time.Minute, func(int64) {}, 0, "", "booked"}, // a pause stops new holds only
 		{"sale cancelled", time.Minute, func(int64) { w.exec(`UPDATE sale SET state = 'cancelled' WHERE sale_id = $1`, w.sale) }, 0, payment.ReasonCancelled, "lost"},

@@ -230,10 +230,19 @@ func (w *world) eventually(what string, ok func() bool) {
 	end := time.Now().Add(20 * time.Second)
 	for !ok() {
 		if time.Now().After(end) {
-			w.Fatalf("not within 20 s: %s", what)
+			w.Fatalf("not within 20 s: %s\n%s", what, w.story())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// story is what a failed wait shows.
+func (w *world) story() string {
+	var s string
+	w.scan(&s, `SELECT COALESCE((SELECT string_agg(number || ' ' || state || ' ' || history, E'\n') FROM booking), '') || E'\n' ||
+		COALESCE((SELECT string_agg(event_id || ' ' || event_type || ' ' || COALESCE(effect, ''), E'\n') FROM gateway_event), '') || E'\n' ||
+		COALESCE((SELECT string_agg(booking || ' ' || state || ' ' || step || ' ' || COALESCE(outcome, ''), E'\n') FROM payment), '')`)
+	return s
 }
 
 func (w *world) state(number int64) string {
