@@ -34,12 +34,12 @@ import (
 
 // Limits of a request (api.md, Common).
 const (
-	MaxBody        = 64 << 10 // bytes of a JSON body
-	MaxImportBody  = 1 << 20  // bytes of an import or a webhook
-	maxQuery       = 4 << 10  // bytes of a query string
-	maxKey         = 128      // characters of an Idempotency-Key
-	maxTraceID     = 64
-	defaultTimeout = 10 * time.Second // when the template sets no deadline
+	MaxBody       = 64 << 10 // bytes of a JSON body
+	MaxImportBody = 1 << 20  // bytes of an import or a webhook
+	maxQuery      = 4 << 10  // bytes of a query string
+	maxKey        = 128      // characters of an Idempotency-Key
+	maxTraceID    = 64
+	longest       = 65 * time.Second // of any request: the longest exec_timeout of stack.yml and a little
 )
 
 // Request is what a handler sees: no path and no host (DESIGN section 3).
@@ -95,7 +95,7 @@ func answer(ctx context.Context, r *Request, methods Methods) (res Response, err
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, traceKey{}, r.TraceID), defaultTimeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, traceKey{}, r.TraceID), longest)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
