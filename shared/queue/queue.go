@@ -41,7 +41,7 @@ func Open(url string) (*Client, error) {
 	opt := &redis.UniversalOptions{
 		Addrs: []string{one.Addr}, DB: one.DB, Username: one.Username, Password: one.Password, TLSConfig: one.TLSConfig,
 		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
-		MaxRetries: -1, PoolSize: 16, ContextTimeoutEnabled: true,
+		MaxRetries: -1, DialerRetries: 1, PoolSize: 16, ContextTimeoutEnabled: true,
 	}
 	for _, other := range strings.Split(url, ",")[1:] {
 		o, err := redis.ParseURL(other)
