@@ -78,14 +78,17 @@ func (d *Document) Normalise(now time.Time) {
 	if d.State == "" {
 		d.State = Draft
 	}
-	if d.OpensAt == nil {
-		at := now.UTC().Truncate(time.Second)
-		d.OpensAt = &at
-	}
 	if d.ClosesAt == nil {
 		if at := d.lastDeparture(); !at.IsZero() {
 			d.ClosesAt = &at
 		}
+	}
+	if d.OpensAt == nil {
+		at := now.UTC().Truncate(time.Second)
+		if d.ClosesAt != nil && !at.Before(*d.ClosesAt) {
+			at = d.ClosesAt.AddDate(0, 0, -1) // a run of the past can be looked at
+		}
+		d.OpensAt = &at
 	}
 	for i := range d.Stops {
 		if d.Stops[i].Board == "" {

@@ -169,7 +169,7 @@ func read(fsys fs.FS, name string, required []string, each func(row) error) (boo
 func readFault(name string, line int, err error) error {
 	var parse *csv.ParseError
 	if errors.As(err, &parse) {
-		return &Error{File: name, Line: parse.Line, Detail: "is not CSV: " + parse.Err.Error()}
+		return &Error{File: name, Line: parse.StartLine, Detail: "is not CSV: " + parse.Err.Error()}
 	}
 	if errors.Is(err, errFileSize) || errors.Is(err, errRecordSize) {
 		return &Error{File: name, Line: line, Detail: err.Error()}

@@ -38,13 +38,14 @@ type Terms struct {
 
 // Room is the waiting room: a new one with these settings, or an existing one.
 type Room struct {
-	Room           string `yaml:"room"`
-	Mode           string `yaml:"mode"`
-	DrawOpensAt    string `yaml:"draw_opens_at"`
-	DrawSeconds    *int   `yaml:"draw_seconds"`
-	AdmitPerSecond *int   `yaml:"admit_per_second"`
-	LapseSeconds   *int   `yaml:"lapse_seconds"`
-	AdmitSeconds   *int   `yaml:"admit_seconds"`
+	Room             string   `yaml:"room"`
+	Mode             *string  `yaml:"mode"`
+	DrawOpensAt      string   `yaml:"draw_opens_at"`
+	DrawSeconds      *int     `yaml:"draw_seconds"`
+	AdmitPerSecond   *float64 `yaml:"admit_per_second"`
+	StandbyPerSecond *float64 `yaml:"standby_per_second"`
+	LapseSeconds     *int     `yaml:"lapse_seconds"`
+	AdmitSeconds     *int     `yaml:"admit_seconds"`
 }
 
 // Layout is a train's file.
@@ -264,8 +265,11 @@ func (t Terms) apply(doc *catalog.Document, departs time.Time) error {
 			return err
 		}
 		doc.Room = &catalog.RoomWish{
-			Room: r.Room, Mode: r.Mode, DrawOpensAt: draw, DrawSeconds: r.DrawSeconds,
-			AdmitPerSecond: r.AdmitPerSecond, LapseSeconds: r.LapseSeconds, AdmitSeconds: r.AdmitSeconds,
+			Room: r.Room,
+			RoomSettings: catalog.RoomSettings{
+				Mode: r.Mode, DrawOpensAt: draw, DrawSeconds: r.DrawSeconds, AdmitPerSecond: r.AdmitPerSecond,
+				StandbyPerSecond: r.StandbyPerSecond, LapseSeconds: r.LapseSeconds, AdmitSeconds: r.AdmitSeconds,
+			},
 		}
 	}
 	return nil

@@ -225,3 +225,20 @@ func (h Hall) Document() (catalog.Document, error) {
 	}
 	return doc, h.Terms.apply(&doc, *starts)
 }
+
+// Begin moves the screening to another time; it lasts as long as before.
+func (h *Hall) Begin(at time.Time) error {
+	starts, err := moment("starts", h.Starts)
+	if err != nil {
+		return err
+	}
+	ends, err := moment("ends", h.Ends)
+	if err != nil {
+		return err
+	}
+	if starts != nil && ends != nil {
+		h.Ends = at.Add(ends.Sub(*starts)).Format(time.RFC3339)
+	}
+	h.Starts = at.Format(time.RFC3339)
+	return nil
+}
