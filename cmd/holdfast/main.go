@@ -23,12 +23,16 @@ import (
 type cli struct {
 	JSON bool `help:"Print one JSON object on standard output." name:"json"`
 
-	Up      upCmd      `cmd:"" help:"Run the whole platform on this machine."`
-	Token   tokenCmd   `cmd:"" help:"Print an account token for the local platform."`
-	Migrate migrateCmd `cmd:"" help:"Bring a database to the newest schema."`
+	Up        upCmd        `cmd:"" help:"Run the whole platform on this machine."`
+	Token     tokenCmd     `cmd:"" help:"Print an account token for the local platform."`
+	Reconcile reconcileCmd `cmd:"" help:"Run the safety net once."`
+	Migrate   migrateCmd   `cmd:"" help:"Bring a database to the newest schema."`
+	Rush      rushCmd      `cmd:"" help:"Let a simulated crowd come, and judge what it got."`
+	Bench     benchCmd     `cmd:"" help:"Measure a function against the least its work could cost."`
 
-	Function functionCmd `cmd:"" hidden:"" help:"Run one function with the template's server (holdfast up --processes starts it)."`
-	NATS     natsCmd     `cmd:"" hidden:"" name:"nats" help:"Run a NATS server (holdfast up --processes starts it)."`
+	Function   functionCmd   `cmd:"" hidden:"" help:"Run one function with the template's server (holdfast up --processes starts it)."`
+	BenchServe benchServeCmd `cmd:"" hidden:"" name:"bench-serve" help:"Run one function or an echo for holdfast bench."`
+	NATS       natsCmd       `cmd:"" hidden:"" name:"nats" help:"Run a NATS server (holdfast up --processes starts it)."`
 }
 
 // output is where a command's answer goes.
