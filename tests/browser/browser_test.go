@@ -154,7 +154,10 @@ func (b *tab) at(name string) {
 
 func (b *tab) click(selector string) {
 	b.Helper()
-	b.do(chromedp.ScrollIntoView(selector), chromedp.Click(selector, chromedp.NodeVisible))
+	b.do(chromedp.WaitVisible(selector))
+	// To the middle: at the edge something may stick over it.
+	eval[bool](b, fmt.Sprintf(`(document.querySelector(%q).scrollIntoView({block: "center", behavior: "instant"}), true)`, selector))
+	b.do(chromedp.Click(selector, chromedp.NodeVisible))
 }
 
 func (b *tab) write(selector, text string) {
@@ -180,13 +183,16 @@ func eval[T any](b *tab, expression string) T {
 
 func (b *tab) resize(i int) { b.Helper(); b.size(i, sizes[i].height) }
 
+// size sets the window and waits until the page is laid out for it: a click
+// before that goes to where something was.
 func (b *tab) size(i int, height int64) {
 	b.Helper()
+	var options []chromedp.EmulateViewportOption
 	if sizes[i].mobile {
-		b.do(chromedp.EmulateViewport(sizes[i].width, height, chromedp.EmulateMobile))
-		return
+		options = append(options, chromedp.EmulateMobile)
 	}
-	b.do(chromedp.EmulateViewport(sizes[i].width, height))
+	b.do(chromedp.EmulateViewport(sizes[i].width, height, options...))
+	eval[bool](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 }
 
 // checks is what a picture does not show, as a list of faults: a control without
