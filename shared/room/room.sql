@@ -33,7 +33,7 @@ UPDATE room SET
     lapse_seconds = coalesce($9, lapse_seconds), admit_seconds = coalesce($10, admit_seconds),
     ticked_at = NULL, lease_until = NULL -- due now: the change shows at once
 WHERE room_id = $1
-  AND (($5 IS NULL AND $6 IS NULL) OR NOT EXISTS (
+  AND (($5::timestamptz IS NULL AND $6::interval IS NULL) OR NOT EXISTS (
         SELECT 1 FROM room_draw d WHERE d.room_id = $1 AND d.room_id = room.room_id AND d.generation = room.generation));
 
 -- name: lock
