@@ -31,3 +31,17 @@ func Preferred(accept string, offered ...string) string {
 	}
 	return best
 }
+
+// Matches says whether an If-None-Match header names an entity tag, by the weak
+// comparison (RFC 9110, 13.1.2).
+func Matches(ifNoneMatch, etag string) bool {
+	want := strings.TrimPrefix(etag, "W/")
+	for ifNoneMatch != "" {
+		var one string
+		one, ifNoneMatch, _ = strings.Cut(ifNoneMatch, ",")
+		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == want {
+			return true
+		}
+	}
+	return false
+}

@@ -61,7 +61,10 @@ func (a *App) Room() (*room.Service, error) {
 		if err != nil {
 			return nil, err
 		}
-		maps := seat.NewMaps(db, redis)
+		maps, err := a.Maps()
+		if err != nil {
+			return nil, err
+		}
 		replicas := 3
 		if a.Config.Test {
 			replicas = 1
