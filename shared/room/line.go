@@ -147,13 +147,13 @@ func (l line) peek(ctx context.Context) (peeked, error) {
 	return p, err
 }
 
-// given is the highest late number that this Redis has given, 0 when it cannot
-// say.
-func (p peeked) given() int64 {
-	if p.block != p.identity || p.next == 0 {
-		return 0
+// given is the highest late number that this Redis has given; known is false when
+// it cannot say.
+func (p peeked) given() (last int64, known bool) {
+	if p.identity == "" || p.block != p.identity {
+		return 0, false
 	}
-	return p.next - 1
+	return p.next - 1, true
 }
 
 // setPhase writes the meta key. A phase never goes back within a generation:

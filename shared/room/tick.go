@@ -174,9 +174,9 @@ func (s *Service) tickRoom(ctx context.Context, room int64) (did Did, err error)
 		lineDown = !ok
 	}
 
-	doc := s.document(r, head, seen, redisErr == nil)
+	doc := s.document(r, head, seen)
 	doc.LineDown = head != nil && lineDown
-	next := s.move(ctx, r, head, seen, redisErr == nil, doc)
+	next := s.move(ctx, r, head, seen, doc)
 	did.Served = int(next.serving - r.serving)
 	stored, err = s.storeTick(ctx, r, next, doc)
 	if !stored || err != nil {
@@ -282,7 +282,7 @@ func (s *Service) storedList(ctx context.Context, room, generation int64) (*List
 }
 
 // document begins the status of this tick.
-func (s *Service) document(r *claimed, head *drawHead, seen peeked, redisUp bool) *document {
+func (s *Service) document(r *claimed, head *drawHead, seen peeked) *document {
 	doc := &document{Mode: r.Mode, AdmitFor: "nobody", Status: Status{
 		Room: strconv.FormatInt(r.ID, 10), DrawOpensAt: r.DrawOpensAt.UTC(), DrawEndsAt: r.DrawEndsAt.UTC(),
 		Joined: seen.drawn, AdmitPerSecond: r.AdmitPerSecond, AsOf: r.now.UTC(), Generation: r.Generation,
@@ -295,7 +295,8 @@ func (s *Service) document(r *claimed, head *drawHead, seen peeked, redisUp bool
 		if seed, ok := SeedFor(s.Draw, r.ID, r.Generation, r.DrawCommitment); ok {
 			doc.DrawSeed = hex.EncodeToString(seed[:])
 		}
-		doc.Joined = head.people + seen.given()
+		given, _ := seen.given()
+		doc.Joined = head.people + given
 	}
 	if r.last != nil {
 		doc.Joined = max(doc.Joined, r.last.Joined) // what a lost Redis forgot
@@ -311,7 +312,7 @@ func (s *Service) firstDocument(ctx context.Context, room int64) *document {
 		return nil
 	}
 	now := s.Clock.Now()
-	doc := s.document(&claimed{Room: r, now: now}, nil, peeked{}, true)
+	doc := s.document(&claimed{Room: r, now: now}, nil, peeked{})
 	switch {
 	case r.Closed || r.Mode == Off:
 		doc.State = Closed
@@ -363,7 +364,7 @@ func (s *Service) count(ctx context.Context, r *claimed, doc *document) counted 
 
 // move counts what is left, decides the room's state, and moves serving and
 // lapsed on. It fills the document and returns what is to be stored.
-func (s *Service) move(ctx context.Context, r *claimed, head *drawHead, seen peeked, redisUp bool, doc *document) moved {
+func (s *Service) move(ctx context.Context, r *claimed, head *drawHead, seen peeked, doc *document) moved {
 	c := s.count(ctx, r, doc)
 	m := moved{progress: r.progress}
 	if c.soldOut {
@@ -406,7 +407,7 @@ func (s *Service) move(ctx context.Context, r *claimed, head *drawHead, seen pee
 		if doc.State == Standby {
 			rate = r.StandbyPerSecond
 		}
-		m.progress, m.trail, m.prune = s.moveOn(ctx, r, head, seen, redisUp, rate)
+		m.progress, m.trail, m.prune = s.moveOn(ctx, r, head, seen, rate)
 	}
 	doc.Serving, doc.Lapsed = m.serving, m.lapsed
 	return m
@@ -420,7 +421,7 @@ type moved struct {
 	prune        int64 // points before this running time go; 0: none
 }
 
-func (s *Service) moveOn(ctx context.Context, r *claimed, head *drawHead, seen peeked, redisUp bool, rate float64) (progress, bool, int64) {
+func (s *Service) moveOn(ctx context.Context, r *claimed, head *drawHead, seen peeked, rate float64) (progress, bool, int64) {
 	var elapsed time.Duration
 	if r.tickedAt != nil && r.last != nil && r.last.Moving {
 		elapsed = r.now.Sub(*r.tickedAt)
@@ -428,7 +429,7 @@ func (s *Service) moveOn(ctx context.Context, r *claimed, head *drawHead, seen p
 		elapsed = time.Second // the first tick of a line that moves
 	}
 	end := head.people + r.reserved
-	if given := seen.given(); redisUp && given > 0 {
+	if given, known := seen.given(); known {
 		end = head.people + given
 	}
 	trail, err := s.trail(ctx, r.ID, r.Generation)

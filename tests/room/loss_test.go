@@ -94,7 +94,7 @@ func TestRedisIsEmptiedInEachPhase(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	s := w.replica("")
-	id := w.room(room.Settings{Draw: seconds(3), AdmitPerSecond: 40})
+	id := w.room(room.Settings{Draw: seconds(3), AdmitPerSecond: 80})
 	w.run(w.replica(""), w.replica(""))
 	l := newLine()
 	flush := func() {
