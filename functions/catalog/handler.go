@@ -33,38 +33,51 @@ func get(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) {
 	if err != nil {
 		return fn.Response{}, err
 	}
-	if r.Query.Has("sale") {
-		return one(ctx, app, r, sales)
+	left, err := app.Left()
+	if err != nil {
+		return fn.Response{}, err
 	}
-	if err := r.Params("kind", "date", "from", "to", "q", "cursor"); err != nil {
+	if r.Query.Has("sale") {
+		return one(ctx, app, r, sales, left)
+	}
+	if err := r.Params("kind", "date", "from", "to", "q", "cursor", "mine"); err != nil {
 		return fn.Response{}, err
 	}
 	filter, err := catalog.ParseFilter(r.Query.Get)
 	if err != nil {
 		return fn.Response{}, err
 	}
-	who, organises := organiser(app, r)
-	filter.Drafts, filter.Org = organises, who.Org
+	if filter.Mine {
+		who, err := organiser(app, r)
+		if err != nil {
+			return fn.Response{}, err
+		}
+		filter.Org = who.Org
+	}
 	found, next, err := sales.List(ctx, filter)
 	if err != nil {
 		return fn.Response{}, err
 	}
 	answer := page{Sales: make([]catalog.View, 0, len(found))}
 	for _, s := range found {
-		answer.Sales = append(answer.Sales, s.Summary(ctx, s.F, s.T, nil))
+		answer.Sales = append(answer.Sales, s.Summary(ctx, s.F, s.T, left))
 	}
 	if next != "" {
 		answer.Next = &next
 	}
-	return cached(r, answer, organises), nil
+	return cached(r, answer, filter.Mine), nil
 }
 
-func one(ctx context.Context, app *fn.App, r *fn.Request, sales *catalog.Reader) (fn.Response, error) {
+// one shows a sale; a draft to its own organisation's organisers alone.
+func one(ctx context.Context, app *fn.App, r *fn.Request, sales *catalog.Reader, left catalog.Counter) (fn.Response, error) {
 	if err := r.Params("sale", "from", "to"); err != nil {
 		return fn.Response{}, err
 	}
-	who, organises := organiser(app, r)
-	sale, err := sales.Shown(ctx, r.Query.Get("sale"), organises, who.Org)
+	who, notOne := account.Account{}, error(nil)
+	if r.Header.Get("Authorization") != "" {
+		who, notOne = organiser(app, r)
+	}
+	sale, err := sales.Shown(ctx, r.Query.Get("sale"), notOne == nil && who.Role == account.Organiser, who.Org)
 	if err != nil {
 		return fn.Response{}, err
 	}
@@ -74,21 +87,20 @@ func one(ctx context.Context, app *fn.App, r *fn.Request, sales *catalog.Reader)
 			return fn.Response{}, err
 		}
 	}
-	return cached(r, sale.View(ctx, f, t, nil), organises), nil
+	return cached(r, sale.View(ctx, f, t, left), sale.State == catalog.Draft), nil
 }
 
-// organiser says who reads, where an organiser does. A token that is not
-// accepted reads as the public: the list must not fail for it.
-func organiser(app *fn.App, r *fn.Request) (account.Account, bool) {
-	if r.Header.Get("Authorization") == "" {
-		return account.Account{}, false
-	}
+// organiser is who asks, if it is an organiser.
+func organiser(app *fn.App, r *fn.Request) (account.Account, error) {
 	who, err := r.Account(app)
-	return who, err == nil && who.Role == account.Organiser
+	if err == nil {
+		err = who.Require(account.Organiser)
+	}
+	return who, err
 }
 
-// cached is an answer that a CDN may keep for two seconds, or, with an
-// organiser's drafts in it, nobody.
+// cached is an answer that a CDN may keep for two seconds; what only an
+// organiser sees nobody may.
 func cached(r *fn.Request, v any, private bool) fn.Response {
 	control := "public, max-age=2"
 	if private {
@@ -105,10 +117,7 @@ func cached(r *fn.Request, v any, private bool) fn.Response {
 }
 
 func post(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) {
-	who, err := r.Account(app)
-	if err == nil {
-		err = who.Require(account.Organiser)
-	}
+	who, err := organiser(app, r)
 	if err != nil {
 		return fn.Response{}, err
 	}

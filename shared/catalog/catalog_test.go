@@ -3,10 +3,15 @@ package catalog
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"handler/function/shared/problem"
+	"handler/function/shared/text"
 
 	"pgregory.net/rapid"
 )
@@ -224,5 +229,34 @@ func TestCursor(t *testing.T) {
 	}
 	if _, _, ok := readCursor("bad"); ok {
 		t.Error("a made-up cursor was read")
+	}
+}
+
+// Every text of the catalog's own has a Chinese one.
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile(`"((?:must|nobody|cannot|has a price|is needed|makes|needs|this class) [^"]*|[A-Z][^"]*\.)"`)
+	found := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range said.FindAllSubmatch(b, -1) {
+			found++
+			if s := string(m[1]); !text.Translated(s) {
+				t.Errorf("%s: no Chinese for %q", name, s)
+			}
+		}
+	}
+	if found < 60 {
+		t.Errorf("only %d texts found", found)
 	}
 }

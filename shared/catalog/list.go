@@ -20,7 +20,7 @@ import (
 // whatever is asked; filters are applied here, so that a crowd that looks for a
 // train costs Postgres one query a second.
 const (
-	PageSize  = 50
+	PageSize  = 30
 	maxListed = 20_000 // sales of one day, or ahead
 	listTime  = time.Second
 	listChunk = 500  // still parts read at once
@@ -34,17 +34,17 @@ type Filter struct {
 	From string // stop id or name
 	To   string // stop id or name; after From
 	Text string // words in title, number or stop names
-	// Drafts of the organisation Org are listed too.
-	Drafts bool
-	Org    string
+	// Mine lists the sales of the organisation Org alone, its drafts too.
+	Mine bool
+	Org  string
 	// After is the cursor of the page before.
 	After string
 }
 
 // listKey names one read of Postgres.
 type listKey struct {
-	date, org string
-	drafts    bool
+	date, org string // org only with mine
+	mine      bool
 }
 
 // ParseFilter checks the query of the list; errors are bad-request and name the
@@ -68,6 +68,12 @@ func ParseFilter(get func(string) string) (Filter, error) {
 			return f, problem.Malformed(name, "must be at most %d characters", maxText)
 		}
 	}
+	if mine := get("mine"); mine != "" {
+		if mine != "true" {
+			return f, problem.Malformed("mine", "must be true where it is given")
+		}
+		f.Mine = true
+	}
 	if f.After != "" {
 		if _, _, ok := readCursor(f.After); !ok {
 			return f, problem.Malformed("cursor", "must be `next` of an earlier answer")
@@ -84,10 +90,13 @@ type Found struct {
 }
 
 // List finds sales in order of departure, at most PageSize; next is the cursor
-// of the next page, empty at the end. Drafts are listed to their organisation
-// alone.
+// of the next page, empty at the end. Drafts are listed with Mine alone.
 func (r *Reader) List(ctx context.Context, f Filter) (page []Found, next string, err error) {
-	all, err := r.lists.Get(ctx, listKey{date: f.Date, org: f.Org, drafts: f.Drafts}, otter.LoaderFunc[listKey, []*Sale](r.loadList))
+	key := listKey{date: f.Date, mine: f.Mine}
+	if f.Mine {
+		key.org = f.Org
+	}
+	all, err := r.lists.Get(ctx, key, otter.LoaderFunc[listKey, []*Sale](r.loadList))
 	if err != nil {
 		return nil, "", err
 	}
@@ -111,7 +120,7 @@ func (r *Reader) List(ctx context.Context, f Filter) (page []Found, next string,
 
 func (f Filter) match(s *Sale, words []string) (Found, bool) {
 	found := Found{Sale: s, F: 1, T: s.Legs}
-	if f.Kind != "" && s.Kind != f.Kind {
+	if f.Kind != "" && s.Kind != f.Kind || f.Mine && s.Org != f.Org {
 		return found, false
 	}
 	if f.From != "" {
@@ -150,7 +159,7 @@ func (s Stop) named(name string) bool {
 func (r *Reader) loadList(ctx context.Context, key listKey) (list []*Sale, err error) {
 	ctx = context.WithoutCancel(ctx)
 	org := any(nil)
-	if key.drafts {
+	if key.mine {
 		org = key.org
 	}
 	err = r.db.Do(ctx, func(ctx context.Context, q store.Querier) error {

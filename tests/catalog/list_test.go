@@ -72,8 +72,9 @@ func TestList(t *testing.T) {
 		d.Coaches = d.Coaches[1:]
 	}))
 	w.wantNumbers(catalog.Filter{}, "A", "B", "D")
-	w.wantNumbers(catalog.Filter{Drafts: true, Org: org}, "C", "A", "B", "D")
-	w.wantNumbers(catalog.Filter{Drafts: true, Org: "circus"}, "A", "B", "D")
+	w.wantNumbers(catalog.Filter{Mine: true, Org: org}, "C", "A", "B", "D")
+	w.wantNumbers(catalog.Filter{Mine: true, Org: org, Kind: catalog.Show}, "D")
+	w.wantNumbers(catalog.Filter{Mine: true, Org: "circus"})
 	w.wantNumbers(catalog.Filter{Kind: catalog.Show}, "D")
 	w.wantNumbers(catalog.Filter{Date: "2027-01-01"}, "D")
 	w.wantNumbers(catalog.Filter{Date: "2027-01-02"})
