@@ -196,10 +196,8 @@ func TestParallelPapers(t *testing.T) {
 	for i := range 8 {
 		tk := train(t, text.English, names[i], names[i+8])
 		wait.Go(func() {
-			for range 3 {
-				if _, err := ticket.Paper(fonts, tk); err != nil {
-					t.Error(err)
-				}
+			if _, err := ticket.Paper(fonts, tk); err != nil {
+				t.Error(err)
 			}
 		})
 	}

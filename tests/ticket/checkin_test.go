@@ -9,7 +9,6 @@ import (
 
 	"handler/function/shared/account"
 	"handler/function/shared/booking"
-	"handler/function/shared/catalog"
 	"handler/function/shared/problem"
 	"handler/function/shared/ticket"
 )
@@ -19,11 +18,11 @@ var gate = account.Account{ID: "gate-1", Role: account.Gate, Org: "via"}
 // codes are the codes of a booking's tickets.
 func (w *world) codes(number int64) []string {
 	w.Helper()
-	b, err := bookings{w}.Load(w.ctx, w.sale, number)
+	b, err := w.books.Load(w.ctx, w.sale, number)
 	if err != nil {
 		w.Fatal(err)
 	}
-	sale, err := catalog.NewReader(w.store).Sale(w.ctx, w.sale)
+	sale, err := w.sales.Sale(w.ctx, w.sale)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -19,7 +19,7 @@ var two = []booking.Passenger{{Name: "张伟"}, {Name: "Zoë"}}
 // Here: many nudges at two replicas for one row, and again after it is done.
 func TestOneMail(t *testing.T) {
 	w := setup(t)
-	w.book(two, booking.Contact{Email: "zoe@example.org", Phone: "+1 902 555 0100", Language: "zh-CN"}, 1, 2)
+	locator := w.ids.Locator(w.sale, w.book(two, booking.Contact{Email: "zoe@example.org", Phone: "+1 902 555 0100", Language: "zh-CN"}, 1, 2))
 	replicas := []interface {
 		drain(*testing.T) outbox.Did
 	}{drainer{w.service()}, drainer{w.service()}}
@@ -37,7 +37,7 @@ func TestOneMail(t *testing.T) {
 		t.Fatalf("%d mails", len(mails))
 	}
 	m := mails[0]
-	if !strings.HasPrefix(m.Subject, "您的票 K7QM2X9RT4WX: Ocean 15") && !strings.HasPrefix(m.Subject, "您的票 K7QM2X9RT4WX：Ocean 15") {
+	if !strings.HasPrefix(m.Subject, "您的票 "+locator+"：Ocean 15") {
 		t.Errorf("subject %q", m.Subject)
 	}
 	for _, want := range []string{"张伟", "Zoë", "Halifax", "13:00 (AST, UTC-4)", "CAD 258.00", "https://tickets.example.org/function/web"} {
@@ -45,7 +45,7 @@ func TestOneMail(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, m.Text)
 		}
 	}
-	pdf, ics := m.Attachments["ticket-K7QM2X9RT4WX.pdf"], m.Attachments["ticket-K7QM2X9RT4WX.ics"]
+	pdf, ics := m.Attachments["ticket-"+locator+".pdf"], m.Attachments["ticket-"+locator+".ics"]
 	if !bytes.HasPrefix(pdf, []byte("%PDF-")) || len(pdf) > 200<<10 || !bytes.Contains(ics, []byte("BEGIN:VEVENT")) {
 		t.Errorf("attachments of %d and %d bytes", len(pdf), len(ics))
 	}

@@ -19,11 +19,10 @@ import (
 	"handler/function/shared/alert"
 	"handler/function/shared/booking"
 	"handler/function/shared/catalog"
+	"handler/function/shared/id"
 	"handler/function/shared/key"
 	"handler/function/shared/mail"
-	"handler/function/shared/money"
 	"handler/function/shared/outbox"
-	"handler/function/shared/problem"
 	"handler/function/shared/sms"
 	"handler/function/shared/store"
 	"handler/function/shared/ticket"
@@ -41,6 +40,9 @@ type world struct {
 	signer *ticket.Signer
 	smtp   *harness.SMTPServer
 	sms    *provider
+	ids    *id.Maker
+	books  *booking.Service
+	sales  *catalog.Reader
 	sale   int64
 	holds  atomic.Int64
 }
@@ -55,6 +57,7 @@ func setup(t *testing.T) *world {
 	w.store = store.New(w.db.App)
 	w.alerts = alert.New(w.store, "")
 	w.box = outbox.New(w.store, w.alerts)
+	w.sales = catalog.NewReader(w.store)
 	ring, err := key.Parse("t1:" + strings.Repeat("ab", 32))
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +65,8 @@ func setup(t *testing.T) *world {
 	if w.signer, err = ticket.NewSigner(ring); err != nil {
 		t.Fatal(err)
 	}
+	w.ids = id.New(ring)
+	w.books = booking.New(w.store, w.sales, nil, w.ids)
 	stops := `[{"id":"HLFX","name":"Halifax","timezone":"America/Halifax","arrives":null,"departs":"` + departure + `","board":"yes","alight":"no","km":0},
 		{"id":"MCTN","name":"Moncton","timezone":"America/Moncton","arrives":null,"departs":null,"board":"yes","alight":"yes","km":100},
 		{"id":"MTRL","name":"Montréal","timezone":"America/Toronto","arrives":"2026-12-25T15:03:00Z","departs":null,"board":"no","alight":"yes","km":200}]`
@@ -113,7 +118,7 @@ func (w *world) service() *ticket.Service {
 		w.Fatal(err)
 	}
 	s, err := ticket.New(ticket.Options{
-		DB: w.store, Bookings: bookings{w}, Sales: catalog.NewReader(w.store), Box: w.box, Alerts: w.alerts, Signer: w.signer, Fonts: fonts,
+		DB: w.store, Bookings: w.books, Sales: w.sales, Box: w.box, Alerts: w.alerts, Signer: w.signer, Fonts: fonts,
 		Mail: sender, SMS: phones, PublicURL: "https://tickets.example.org",
 	})
 	if err != nil {
@@ -145,27 +150,6 @@ func (w *world) book(passengers []booking.Passenger, contact booking.Contact, se
 func (w *world) due() {
 	w.Helper()
 	w.exec(`UPDATE outbox SET due_at = now() - interval '1 second' WHERE done_at IS NULL`)
-}
-
-// bookings reads bookings as package booking does.
-type bookings struct{ w *world }
-
-func (r bookings) Load(ctx context.Context, sale, number int64) (*booking.Booking, error) {
-	b := &booking.Booking{Sale: sale, Number: number, Locator: "K7QM2X9RT4WX"}
-	var amount int64
-	var currency string
-	err := r.w.db.App.QueryRow(ctx, `SELECT k.account, k.class, k.leg_from, k.leg_to, k.seats, k.quantity, k.amount, k.currency, k.state, k.made_at,
-		k.passengers, k.contact FROM booking k WHERE k.sale_id = $1 AND k.number = $2`, sale, number).
-		Scan(&b.Account, &b.Class, &b.LegFrom, &b.LegTo, &b.SeatNumbers, &b.Quantity, &amount, &currency, &b.State, &b.MadeAt, &b.Passengers, &b.Contact)
-	if store.IsNoRows(err) {
-		return nil, problem.New(problem.NotFound, "There is nothing here by that name.")
-	}
-	b.Price = money.Amount{Amount: amount, Currency: currency}
-	return b, err
-}
-
-func (r bookings) Find(context.Context, string, string) (*booking.Booking, error) {
-	return nil, problem.New(problem.NotFound, "There is nothing here by that name.")
 }
 
 // provider takes SMS.
