@@ -91,6 +91,11 @@ type Running struct {
 	closers   []func() // run last to first
 }
 
+// inOnePool is the size of the one pool to Postgres that all functions share in
+// one process: what a dozen replicas of 4 would use is more than a small machine
+// gains from.
+const inOnePool = "24"
+
 // started is true while functions run inside this process: they share its
 // environment and pools, so there can be one such platform at a time.
 var started atomic.Bool
@@ -284,6 +289,9 @@ func (p *Running) startFunctions(ctx context.Context, o Options) (*gateway, erro
 			_ = os.Setenv(k, v)
 		}
 		_ = os.Setenv("HOLDFAST_SECRETS", p.Secrets)
+		if os.Getenv("HOLDFAST_POOL") == "" {
+			_ = os.Setenv("HOLDFAST_POOL", inOnePool)
+		}
 		fn.SetDefault(nil) // read anew at the first request
 		p.OnClose(func() { fn.SetDefault(nil) })
 		return g, nil
@@ -307,6 +315,7 @@ func (p *Running) startFunctions(ctx context.Context, o Options) (*gateway, erro
 		p.outside[name] = newOutside(name, max(1, o.Replicas[name]), func() *exec.Cmd {
 			cmd := o.Command("function", name)
 			cmd.Env = env
+			cmd.Dir = workDir(f.Handler)
 			cmd.Stderr = os.Stderr
 			return cmd
 		})
@@ -327,6 +336,18 @@ func (p *Running) startFunctions(ctx context.Context, o Options) (*gateway, erro
 		}
 	}
 	return g, nil
+}
+
+// workDir is where a function's process starts: its own folder, so that static/
+// is where the image has it.
+func workDir(handler string) string {
+	if root, err := Root(); err == nil {
+		dir := filepath.Join(root, handler)
+		if _, err := os.Stat(dir); err == nil {
+			return dir
+		}
+	}
+	return ""
 }
 
 // mount gives a function the secrets that stack.yml names for it, and no other.
