@@ -56,6 +56,12 @@ function file(type, name, label) {
   }, label);
 }
 
+/** A word or sentence of the history, in the reader's language where the catalogue has it. */
+function said(kind, words) {
+  const key = words.toLowerCase().replace(/[^a-z]+/g, "_");
+  return kind === "why" ? (has(`why.${key}`) ? t(`why.${key}`) : words) : has(`history.${key}`) ? t(`history.${key}`) : words;
+}
+
 function render() {
   $("#locator").textContent = booking.locator;
   $("#state").className = `badge ${badges[booking.state] ?? ""}`;
@@ -81,7 +87,7 @@ function render() {
     $("#does").dataset.shown = booking.state;
     show($("#does"), does[booking.state]?.() ?? []);
   }
-  show($("#history"), (booking.history ?? []).map((one) => h("li", h("span.soft", hereTime(one.at)), " ", has(`history.${one.what}`) ? t(`history.${one.what}`) : one.what, one.why ? h("span.soft", ` · ${one.why}`) : "")));
+  show($("#history"), (booking.history ?? []).map((one) => h("li", h("span.soft", hereTime(one.at)), " ", said("history", one.what), one.why ? h("span.soft", ` · ${said("why", one.why)}`) : "")));
 }
 
 /** Letting go of a booking: first what it would give back, then the deed. */
