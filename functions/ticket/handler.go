@@ -57,7 +57,7 @@ func get(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) {
 	if err != nil {
 		return fn.Response{}, err
 	}
-	res, err := as(service, t, fn.Preferred(r.Header.Get("Accept"), "application/json", "application/pdf", "text/calendar"))
+	res, err := as(ctx, service, t, fn.Preferred(r.Header.Get("Accept"), "application/json", "application/pdf", "text/calendar"))
 	if err != nil {
 		return fn.Response{}, err
 	}
@@ -65,10 +65,10 @@ func get(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) {
 }
 
 // as writes the ticket in one of its forms.
-func as(service *ticket.Service, t *ticket.Ticket, form string) (fn.Response, error) {
+func as(ctx context.Context, service *ticket.Service, t *ticket.Ticket, form string) (fn.Response, error) {
 	switch form {
 	case "application/pdf":
-		paper, err := service.Paper(t)
+		paper, err := service.Paper(ctx, t)
 		return fn.Bytes(http.StatusOK, form, paper).With("Content-Disposition", `inline; filename="ticket-`+t.Locator+`.pdf"`), err
 	case "text/calendar":
 		return fn.Bytes(http.StatusOK, "text/calendar; charset=utf-8", ticket.Calendar(t)).

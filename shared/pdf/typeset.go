@@ -53,7 +53,9 @@ func (f *Fonts) take() *typesetter {
 		f.idle = f.idle[:n-1]
 		return t
 	}
-	return &typesetter{fonts: f, faces: map[string]*face{}, byFace: map[*font.Face]*face{}}
+	t := &typesetter{fonts: f, faces: map[string]*face{}, byFace: map[*font.Face]*face{}}
+	t.shaper.SetFontCacheSize(2 + len(f.files.ByScript) + len(f.files.Then)) // it keeps none by itself
+	return t
 }
 
 func (f *Fonts) give(t *typesetter) {

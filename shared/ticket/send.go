@@ -11,6 +11,7 @@ import (
 	"handler/function/shared/booking"
 	"handler/function/shared/mail"
 	"handler/function/shared/outbox"
+	"handler/function/shared/problem"
 	"handler/function/shared/sms"
 	"handler/function/shared/store"
 )
@@ -32,6 +33,8 @@ const (
 	// pause is the least time between two looks for due rows, however many
 	// nudges come.
 	pause = 100 * time.Millisecond
+	// pauseDown is told to who nudges while the mail server is away.
+	pauseDown = 5 * time.Second
 	// finishTries is how often the end of a delivery is written down: losing it
 	// would send the message again.
 	finishTries = 3
@@ -51,7 +54,12 @@ func (s *Service) Drain(ctx context.Context) (outbox.Did, error) {
 		}
 		err := s.round(ctx, &did)
 		s.draining.Unlock()
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return did, nil // time is up: what is left is due, and reconcile nudges
+		case outbox.IsDown(err):
+			return did, problem.New(problem.Unavailable, "We cannot send mail at the moment. Please try again soon").After(pauseDown).Because(err)
+		case err != nil:
 			return did, err
 		}
 	}
@@ -101,7 +109,7 @@ func (s *Service) sendTicket(ctx context.Context, row outbox.Row) error {
 	}
 	m := Confirmation(t, s.publicURL)
 	return s.deliver(ctx, row, b, m, func() ([]mail.Attachment, error) {
-		paper, err := Paper(s.fonts, t)
+		paper, err := s.Paper(ctx, t)
 		if err != nil {
 			return nil, err
 		}

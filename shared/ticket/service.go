@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +65,10 @@ type Service struct {
 	sms       *sms.Sender
 	publicURL string
 
+	// printing bounds the papers drawn at once: each costs about 10 ms of a core a
+	// page, and people in line come first.
+	printing chan struct{}
+
 	wanted    atomic.Bool // somebody asked for a draining
 	draining  sync.Mutex
 	lastRound time.Time // guarded by draining
@@ -77,6 +82,7 @@ func New(o Options) (*Service, error) {
 	return &Service{
 		db: o.DB, bookings: o.Bookings, sales: o.Sales, box: o.Box, alerts: o.Alerts, signer: o.Signer, fonts: o.Fonts,
 		mail: o.Mail, sms: o.SMS, publicURL: o.PublicURL,
+		printing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}, nil
 }
 
@@ -99,9 +105,15 @@ func (s *Service) Show(ctx context.Context, account, which string) (*Ticket, err
 }
 
 // Paper is the PDF of a ticket.
-func (s *Service) Paper(t *Ticket) ([]byte, error) {
+func (s *Service) Paper(ctx context.Context, t *Ticket) ([]byte, error) {
 	if s.fonts == nil {
 		return nil, errors.New("ticket: no fonts")
+	}
+	select {
+	case s.printing <- struct{}{}:
+		defer func() { <-s.printing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	return Paper(s.fonts, t)
 }
