@@ -88,6 +88,18 @@ func TestFunction(t *testing.T) {
 			t.Errorf("%s: %d %s", which, res.StatusCode, res.Body)
 		}
 	}
+	// field case 65: names of other scripts come back as they were written.
+	people := []booking.Passenger{{Name: "विजय"}, {Name: "عبد الله דוד"}, {Name: "Ana 🎷"}}
+	var other struct{ Seats []struct{ Passenger string } }
+	third := w.book(people, booking.Contact{}, 4, 5, 6)
+	if err := json.Unmarshal(call("GET", "booking="+ids.Booking(w.sale, third), "", ana, "").Body, &other); err != nil || len(other.Seats) != 3 {
+		t.Fatalf("%+v, %v", other, err)
+	}
+	for i, p := range people {
+		if other.Seats[i].Passenger != p.Name {
+			t.Errorf("%q came back as %q", p.Name, other.Seats[i].Passenger)
+		}
+	}
 	// The code is good with the public keys alone.
 	var public struct{ Keys map[string]string }
 	if err := json.Unmarshal(call("GET", "keys=public", "", "", "").Body, &public); err != nil {
