@@ -46,7 +46,7 @@ func (c *reconcileCmd) Run(ctx context.Context, out *output) error {
 	}{did}, func(w io.Writer) {
 		fmt.Fprintf(w, "events %d (%d from the stream), payments asked about %d, refunds %d, cancelled %d,\n"+
 			"tickets called for in %d sales, holds ended %d, late kinds %d, money that differs %d, keys dropped %d\n",
-			did.Events, did.Replayed, did.Asked, did.Refunds.Done, did.Cancels.Done,
+			did.Events, did.Replayed, did.Asked, did.Refunded, did.Cancelled,
 			did.Nudged, did.Expired, did.Overdue, did.MoneyFaults, did.Forgotten)
 	})
 	if err == nil && did.Errors > 0 {

@@ -263,7 +263,7 @@ type View struct {
 	BookingState string       `json:"booking_state"`
 	Price        money.Amount `json:"price"`
 	Refunded     money.Amount `json:"refunded"`
-	Gateway      string       `json:"gateway"`
+	Gateway      AtGateway    `json:"gateway"`
 	// Checking: the last word has not been said; also after "failed", which is
 	// not final (field case 15).
 	Checking       bool      `json:"checking"`
@@ -324,7 +324,7 @@ func (s *Service) Show(ctx context.Context, account, payment string) (View, erro
 		Payment: payment, Booking: s.ids.Booking(sale, p.Booking), State: p.State, BookingState: p.BookingState,
 		Price:    money.Amount{Amount: p.Amount, Currency: p.Currency},
 		Refunded: money.Amount{Amount: p.Returning, Currency: p.Currency},
-		Gateway:  p.Gateway, Checking: p.Step != StepSettled, Message: p.message(),
+		Gateway:  AtGateway{Name: p.Gateway, Reference: p.Reference}, Checking: p.Step != StepSettled, Message: p.message(),
 		EndsAt: p.EndsAt, MayExtendUntil: p.LimitAt, ServerTime: p.Now,
 	}, nil
 }

@@ -36,7 +36,7 @@ var sql = store.Queries(sqlFile)
 const (
 	maxAttempts = 20              // payments of one booking
 	gatewayTime = 8 * time.Second // of one call to a gateway
-	maxURL      = 500             // characters of a return_url
+	maxURL      = 2000            // characters of a return_url
 )
 
 // Kinds of outbox rows that this package works at.

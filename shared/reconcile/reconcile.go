@@ -73,17 +73,18 @@ func New(o Options) *Net { return &Net{o: o} }
 
 // Did is what one run did, in counts.
 type Did struct {
-	Events      int        `json:"events"`   // recorded events applied
-	Replayed    int        `json:"replayed"` // events moved from the stream
-	Asked       int        `json:"asked"`    // payments asked about
-	Refunds     outbox.Did `json:"refunds"`  // outbox rows
-	Cancels     outbox.Did `json:"cancels"`  // outbox rows
-	Nudged      int        `json:"nudged"`   // sales whose tickets were called for again
-	Expired     int        `json:"expired"`  // ended holds moved
-	Overdue     int        `json:"overdue"`  // kinds of outbox rows late in a sale
-	MoneyFaults int        `json:"money_faults"`
-	Forgotten   int        `json:"forgotten"` // idempotency rows
-	Errors      int        `json:"errors"`    // steps that could not finish
+	Events      int `json:"events"`    // recorded events applied
+	Replayed    int `json:"replayed"`  // events moved from the stream
+	Asked       int `json:"asked"`     // payments asked about
+	Refunded    int `json:"refunded"`  // refunds carried out
+	Cancelled   int `json:"cancelled"` // payments cancelled at their gateway
+	Failed      int `json:"failed"`    // of both, due again later
+	Nudged      int `json:"nudged"`    // sales whose tickets were called for again
+	Expired     int `json:"expired"`   // ended holds moved
+	Overdue     int `json:"overdue"`   // kinds of outbox rows late in a sale
+	MoneyFaults int `json:"money_faults"`
+	Forgotten   int `json:"forgotten"` // idempotency rows
+	Errors      int `json:"errors"`    // steps that could not finish
 }
 
 // Tick is one cron call: it runs the net unless it ran within the interval here
@@ -148,8 +149,8 @@ func (n *Net) Run(ctx context.Context) Did {
 		{"events of the stream", false, func() (err error) { did.Replayed, err = n.o.Payments.Replay(ctx); return }},
 		{"recorded events", false, func() (err error) { did.Events, err = n.o.Payments.ApplyDue(ctx); return }},
 		{"payments kept pending", false, func() (err error) { did.Asked, err = n.o.Payments.AskDue(ctx); return }},
-		{"refunds", false, func() (err error) { did.Refunds, err = n.o.Payments.Sweep(ctx, payment.KindRefund); return }},
-		{"cancelling", false, func() (err error) { did.Cancels, err = n.o.Payments.Sweep(ctx, payment.KindCancel); return }},
+		{"refunds", false, func() error { return n.sweep(ctx, payment.KindRefund, &did.Refunded, &did.Failed) }},
+		{"cancelling", false, func() error { return n.sweep(ctx, payment.KindCancel, &did.Cancelled, &did.Failed) }},
 		{"tickets", false, func() (err error) { did.Nudged, err = n.tickets(ctx); return }},
 		{"ended holds", false, func() (err error) { did.Expired, err = n.expire(ctx); return }},
 		{"late outbox rows", false, func() (err error) { did.Overdue, err = n.o.Outbox.Overdue(ctx); return }},
@@ -170,6 +171,14 @@ func (n *Net) Run(ctx context.Context) Did {
 		}
 	}
 	return did
+}
+
+// sweep works at the due outbox rows of one kind.
+func (n *Net) sweep(ctx context.Context, kind string, done, failed *int) error {
+	did, err := n.o.Payments.Sweep(ctx, kind)
+	*done += did.Done
+	*failed += did.Failed
+	return err
 }
 
 // tickets calls the ticket function again for sales with tickets or notices

@@ -332,12 +332,13 @@ func (s *Server) capture(r *http.Request) (int, any, error) {
 }
 
 func (s *Server) cancel(r *http.Request) (int, any, error) {
-	return s.change(r, payment.PaymentCancelled, func(rec *record) error {
+	return s.change(r, "", func(rec *record) error {
 		return s.state.cancel(rec, r.Header.Get(sandbox.KeyHeader))
 	})
 }
 
-// change makes a change under the lock and sends the webhook if there was one.
+// change makes a change under the lock and, where something changed, sends a
+// webhook of the type (none for "": who cancels a payment knows it).
 func (s *Server) change(r *http.Request, typ payment.EventType, f func(rec *record) error) (int, any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,7 +350,7 @@ func (s *Server) change(r *http.Request, typ payment.EventType, f func(rec *reco
 	if err := f(rec); err != nil {
 		return 0, nil, err
 	}
-	if rec.Status != before {
+	if rec.Status != before && typ != "" {
 		amount := rec.Amount
 		if rec.Captured > 0 {
 			amount = rec.Captured
@@ -533,7 +534,7 @@ func (s *Server) play(rec *record, a Act) ([]sandbox.Webhook, error) {
 	case "fail":
 		return []sandbox.Webhook{hook(payment.PaymentFailed)}, to(payment.Failed)
 	case "cancel":
-		return []sandbox.Webhook{hook(payment.PaymentCancelled)}, to(payment.Cancelled)
+		return []sandbox.Webhook{hook(payment.PaymentFailed)}, to(payment.Cancelled)
 	case "twice":
 		h := hook(paidType)
 		return []sandbox.Webhook{h, h}, to(paid)
