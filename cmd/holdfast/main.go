@@ -24,6 +24,7 @@ type cli struct {
 	JSON bool `help:"Print one JSON object on standard output." name:"json"`
 
 	Up        upCmd        `cmd:"" help:"Run the whole platform on this machine."`
+	Import    importCmd    `cmd:"" help:"Put a train or a hall on sale."`
 	Token     tokenCmd     `cmd:"" help:"Print an account token for the local platform."`
 	Reconcile reconcileCmd `cmd:"" help:"Run the safety net once."`
 	Migrate   migrateCmd   `cmd:"" help:"Bring a database to the newest schema."`
