@@ -1,12 +1,13 @@
 package room
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
-	"slices"
-	"strconv"
+	"strings"
 	"time"
-
-	"github.com/golang-jwt/jwt/v5"
 
 	"handler/function/shared/clock"
 	"handler/function/shared/key"
@@ -57,14 +58,24 @@ type Admit struct {
 	Issued, Ends time.Time
 }
 
-// Tokens issues and verifies Place-Tokens and Admit-Tokens: HS256 under the keys
-// of the secret `room-key`, the first of which signs. Each kind has a `typ` and
-// an `aud` of its own, so neither passes for the other, nor for an account token.
+// Tokens issues and verifies Place-Tokens and Admit-Tokens: JWTs, HS256 under the
+// keys of the secret `room-key`, the first of which signs. Each kind has a `typ`
+// and an `aud` of its own, so neither passes for the other, nor for an account
+// token.
+//
+// They are written and read here and not by a JWT library: these are our own, so
+// a header is right only if it is byte for byte the one we write (no algorithm is
+// ever taken from a token), and a waiting crowd shows one with every poll
+// (docs/decisions/0013).
 type Tokens struct {
-	keys  key.Ring
-	clock clock.Clock
-	place *jwt.Parser
-	admit *jwt.Parser
+	clock        clock.Clock
+	place, admit []signer // the signing one first
+}
+
+// signer is one key with the header of the tokens it signs.
+type signer struct {
+	header string // base64, with the dot behind it
+	key    []byte
 }
 
 // NewTokens makes Tokens from the ring `room-key`; a nil clock is the system's.
@@ -72,16 +83,22 @@ func NewTokens(keys key.Ring, c clock.Clock) *Tokens {
 	if c == nil {
 		c = clock.System
 	}
-	parser := func(audience string) *jwt.Parser {
-		return jwt.NewParser(jwt.WithValidMethods([]string{"HS256"}), jwt.WithAudience(audience),
-			jwt.WithExpirationRequired(), jwt.WithTimeFunc(c.Now))
+	signers := func(typ string) (all []signer) {
+		for _, k := range keys.All() {
+			head, _ := json.Marshal(map[string]string{"alg": "HS256", "kid": k.ID, "typ": typ})
+			all = append(all, signer{base64.RawURLEncoding.EncodeToString(head) + ".", k.Bytes})
+		}
+		return all
 	}
-	return &Tokens{keys: keys, clock: c, place: parser(placeAudience), admit: parser(admitAudience)}
+	return &Tokens{clock: c, place: signers(placeType), admit: signers(admitType)}
 }
 
-// claims of both kinds. Room and generation are numbers; `k` is Place.Late.
+// claims of both kinds. Times are in seconds since 1970; `k` is Place.Late.
 type claims struct {
-	jwt.RegisteredClaims
+	Subject    string `json:"sub"`
+	Audience   string `json:"aud"`
+	Issued     int64  `json:"iat,omitempty"`
+	Ends       int64  `json:"exp"`
 	Room       int64  `json:"room"`
 	Generation int64  `json:"gen"`
 	Late       int64  `json:"k,omitempty"`
@@ -89,13 +106,15 @@ type claims struct {
 	For        string `json:"for,omitempty"`
 }
 
+var (
+	errForged = errors.New("room: the token is not one of ours")
+	errEnded  = errors.New("room: the token has ended")
+)
+
 // IssuePlace signs a Place-Token that ends 30 days from now.
 func (t *Tokens) IssuePlace(p Place) (string, error) {
-	return t.sign(placeType, claims{
-		RegisteredClaims: jwt.RegisteredClaims{
-			Subject: p.Account, Audience: jwt.ClaimStrings{placeAudience},
-			ExpiresAt: jwt.NewNumericDate(t.clock.Now().Add(placeLife)),
-		},
+	return t.place[0].sign(claims{
+		Subject: p.Account, Audience: placeAudience, Ends: t.clock.Now().Add(placeLife).Unix(),
 		Room: p.Room, Generation: p.Generation, Late: p.Late,
 	})
 }
@@ -103,21 +122,18 @@ func (t *Tokens) IssuePlace(p Place) (string, error) {
 // VerifyPlace reads a Place-Token. A forged, ended or other kind of token is
 // bad-token. The caller compares room, generation and account.
 func (t *Tokens) VerifyPlace(token string) (Place, error) {
-	c, err := t.verify(t.place, placeType, token)
+	c, err := t.verify(t.place, placeAudience, token)
 	if err != nil || c.Late < 0 {
 		return Place{}, problem.New(problem.BadToken, "The Place-Token is not accepted. Join again without it.").Because(err)
 	}
-	return Place{Room: c.Room, Generation: c.Generation, Account: c.Subject, Late: c.Late, Ends: c.ExpiresAt.Time}, nil
+	return Place{Room: c.Room, Generation: c.Generation, Account: c.Subject, Late: c.Late, Ends: time.Unix(c.Ends, 0)}, nil
 }
 
 // IssueAdmit signs an Admit-Token. The same admission gives the same token as
 // long as the same key signs.
 func (t *Tokens) IssueAdmit(a Admit) (string, error) {
-	return t.sign(admitType, claims{
-		RegisteredClaims: jwt.RegisteredClaims{
-			Subject: a.Account, Audience: jwt.ClaimStrings{admitAudience},
-			IssuedAt: jwt.NewNumericDate(a.Issued), ExpiresAt: jwt.NewNumericDate(a.Ends),
-		},
+	return t.admit[0].sign(claims{
+		Subject: a.Account, Audience: admitAudience, Issued: a.Issued.Unix(), Ends: a.Ends.Unix(),
 		Room: a.Room, Generation: a.Generation, Admission: a.Admission, For: a.For,
 	})
 }
@@ -130,16 +146,16 @@ func (t *Tokens) VerifyAdmit(token string) (Admit, error) {
 	if token == "" {
 		return Admit{}, problem.New(problem.AdmitRequired, "Join the waiting room first.")
 	}
-	c, err := t.verify(t.admit, admitType, token)
+	c, err := t.verify(t.admit, admitAudience, token)
 	switch {
-	case errors.Is(err, jwt.ErrTokenExpired) && !errors.Is(err, jwt.ErrTokenSignatureInvalid):
+	case errors.Is(err, errEnded):
 		return Admit{}, problem.New(problem.AdmitExpired, "Your admission has ended. You can join again.")
-	case err != nil || c.Admission <= 0 || !slices.Contains([]string{ForHold, ForStandby}, c.For) || c.IssuedAt == nil:
+	case err != nil || c.Admission <= 0 || (c.For != ForHold && c.For != ForStandby) || c.Issued <= 0:
 		return Admit{}, problem.New(problem.BadToken, "The Admit-Token is not accepted.").Because(err)
 	}
 	return Admit{
 		Room: c.Room, Generation: c.Generation, Account: c.Subject, Admission: c.Admission, For: c.For,
-		Issued: c.IssuedAt.Time, Ends: c.ExpiresAt.Time,
+		Issued: time.Unix(c.Issued, 0), Ends: time.Unix(c.Ends, 0),
 	}, nil
 }
 
@@ -153,34 +169,49 @@ func (a Admit) Check(room int64, account, what string) error {
 	return nil
 }
 
-func (t *Tokens) sign(typ string, c claims) (string, error) {
-	k := t.keys.Sign()
-	token := jwt.NewWithClaims(jwt.SigningMethodHS256, c)
-	token.Header["typ"], token.Header["kid"] = typ, k.ID
-	return token.SignedString(k.Bytes)
+func (s signer) sign(c claims) (string, error) {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, 0, len(s.header)+2*len(body)+48)
+	b = append(b, s.header...)
+	b = base64.RawURLEncoding.AppendEncode(b, body)
+	h := hmac.New(sha256.New, s.key)
+	h.Write(b)
+	b = append(b, '.')
+	return string(base64.RawURLEncoding.AppendEncode(b, h.Sum(nil))), nil
 }
 
-func (t *Tokens) verify(p *jwt.Parser, typ, token string) (*claims, error) {
-	if len(token) > maxTokenBytes {
-		return nil, errors.New("room: a token of " + strconv.Itoa(len(token)) + " bytes")
+// verify checks header, signature, audience and end, in this order: what is not
+// signed by us is not looked into.
+func (t *Tokens) verify(signers []signer, audience, token string) (c claims, err error) {
+	dot := strings.LastIndexByte(token, '.')
+	if len(token) > maxTokenBytes || dot < 0 {
+		return c, errForged
 	}
-	var c claims
-	_, err := p.ParseWithClaims(token, &c, func(tok *jwt.Token) (any, error) {
-		if tok.Header["typ"] != typ {
-			return nil, errors.New("room: typ")
+	for _, s := range signers {
+		body, ours := strings.CutPrefix(token[:dot], s.header)
+		if !ours {
+			continue
 		}
-		kid, _ := tok.Header["kid"].(string)
-		k, ok := t.keys.Find(kid)
-		if !ok {
-			return nil, errors.New("room: unknown kid")
+		h := hmac.New(sha256.New, s.key)
+		h.Write([]byte(token[:dot]))
+		sum, err := base64.RawURLEncoding.Strict().DecodeString(token[dot+1:])
+		if err != nil || !hmac.Equal(sum, h.Sum(nil)) {
+			return c, errForged
 		}
-		return k.Bytes, nil
-	})
-	if err != nil {
-		return nil, err
+		plain, err := base64.RawURLEncoding.Strict().DecodeString(body)
+		if err != nil || json.Unmarshal(plain, &c) != nil {
+			return c, errForged
+		}
+		if c.Audience != audience || c.Room <= 0 || c.Generation <= 0 || c.Subject == "" {
+			return c, errForged
+		}
+		if t.clock.Now().Unix() >= c.Ends {
+			return c, errEnded
+		}
+		return c, nil
 	}
-	if c.Room <= 0 || c.Generation <= 0 || c.Subject == "" {
-		return nil, errors.New("room: claims")
-	}
-	return &c, nil
+	return c, errForged
 }
