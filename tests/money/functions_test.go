@@ -19,6 +19,7 @@ import (
 	"handler/function/shared/fn"
 	"handler/function/shared/key"
 	"handler/function/shared/sandbox"
+	"handler/function/tests/contract"
 	"handler/function/tests/harness"
 
 	handler "github.com/openfaas/templates-sdk/go-http"
@@ -57,11 +58,16 @@ func TestFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := func(f func(handler.Request) (handler.Response, error), method, query, body string, h http.Header) (handler.Response, map[string]any) {
+	names := map[string]func(handler.Request) (handler.Response, error){
+		"pay": pay.Handle, "confirm": confirm.Handle, "release-event": release.Handle, "reconcile": reconciler.Handle}
+	call := func(name, method, query, body string, h http.Header) (handler.Response, map[string]any) {
 		t.Helper()
-		res, err := f(handler.Request{Method: method, QueryString: query, Body: []byte(body), Header: h})
+		res, err := names[name](handler.Request{Method: method, QueryString: query, Body: []byte(body), Header: h})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if err := contract.Check(method, "/function/"+name, query, res.StatusCode, res.Header, res.Body); err != nil {
+			t.Errorf("%s %s %s: %v", method, name, res.Body, err)
 		}
 		var v map[string]any
 		if err := json.Unmarshal(res.Body, &v); err != nil {
@@ -83,32 +89,32 @@ func TestFunctions(t *testing.T) {
 	booking := w.ids.Booking(w.sale, b)
 	body := `{"booking":"` + booking + `","gateway":"sandbox","return_url":"https://tickets.example/"}`
 
-	res, v := call(pay.Handle, "POST", "", body, http.Header{"Idempotency-Key": {"1"}})
+	res, v := call("pay", "POST", "", body, http.Header{"Idempotency-Key": {"1"}})
 	expect("no token", res, v, 401, "unauthenticated")
-	res, v = call(pay.Handle, "POST", "", body, http.Header{"Authorization": {"Bearer " + token}})
+	res, v = call("pay", "POST", "", body, http.Header{"Authorization": {"Bearer " + token}})
 	expect("no key", res, v, 422, "invalid")
-	res, v = call(pay.Handle, "POST", "", `{"booking":"B0","gateway":"sandbox"}`, mine("2"))
+	res, v = call("pay", "POST", "", `{"booking":"B0","gateway":"sandbox"}`, mine("2"))
 	expect("a made-up booking", res, v, 404, "not-found")
-	res, v = call(pay.Handle, "POST", "", `{"booking":"`+booking+`","gateway":"sandbox","tip":1}`, mine("3"))
+	res, v = call("pay", "POST", "", `{"booking":"`+booking+`","gateway":"sandbox","tip":1}`, mine("3"))
 	expect("an unknown field", res, v, 400, "bad-request")
-	res, v = call(pay.Handle, "POST", "", `{"booking":"`+booking+`","gateway":"stripe"}`, mine("4"))
+	res, v = call("pay", "POST", "", `{"booking":"`+booking+`","gateway":"stripe"}`, mine("4"))
 	expect("another gateway", res, v, 422, "invalid")
-	res, v = call(pay.Handle, "POST", "", `{"booking":"`+booking+`","gateway":"stripe"}`, mine("4"))
+	res, v = call("pay", "POST", "", `{"booking":"`+booking+`","gateway":"stripe"}`, mine("4"))
 	expect("the same again", res, v, 422, "invalid")
 	if res.Header.Get("Idempotent-Replay") != "true" {
 		t.Error("a replayed refusal does not say so")
 	}
 
-	res, v = call(pay.Handle, "POST", "", body, mine("5"))
+	res, v = call("pay", "POST", "", body, mine("5"))
 	expect("pay", res, v, 201, "")
 	started := v
 	gateway := v["gateway"].(map[string]any)
-	res, v = call(pay.Handle, "POST", "", body, mine("5"))
+	res, v = call("pay", "POST", "", body, mine("5"))
 	expect("pay again", res, v, 201, "")
 	if res.Header.Get("Idempotent-Replay") != "true" || v["payment"] != started["payment"] || v["gateway"].(map[string]any)["client_secret"] != gateway["client_secret"] {
 		t.Errorf("again: %v", v)
 	}
-	res, v = call(pay.Handle, "GET", "payment="+started["payment"].(string), "", http.Header{"Authorization": {"Bearer " + token}, "Accept-Language": {"zh"}})
+	res, v = call("pay", "GET", "payment="+started["payment"].(string), "", http.Header{"Authorization": {"Bearer " + token}, "Accept-Language": {"zh"}})
 	expect("GET", res, v, 200, "")
 	if v["state"] != "pending" || v["checking"] != true || !strings.Contains(v["message"].(string), "核实") {
 		t.Errorf("GET: %v", v)
@@ -118,17 +124,17 @@ func TestFunctions(t *testing.T) {
 	signed := func(at time.Time) http.Header {
 		return http.Header{sandbox.SignatureHeader: {sandbox.Sign(w.ring.Sign(), at, []byte(event))}}
 	}
-	res, v = call(confirm.Handle, "POST", "gateway=sandbox", event, http.Header{sandbox.SignatureHeader: {"t=1,v1=00"}})
+	res, v = call("confirm", "POST", "gateway=sandbox", event, http.Header{sandbox.SignatureHeader: {"t=1,v1=00"}})
 	expect("a forged event", res, v, 400, "bad-signature")
-	res, v = call(confirm.Handle, "POST", "gateway=sandbox", event, signed(time.Now().Add(-6*time.Minute)))
+	res, v = call("confirm", "POST", "gateway=sandbox", event, signed(time.Now().Add(-6*time.Minute)))
 	expect("an old event", res, v, 400, "bad-signature")
-	res, v = call(confirm.Handle, "POST", "gateway=nowhere", event, signed(time.Now()))
+	res, v = call("confirm", "POST", "gateway=nowhere", event, signed(time.Now()))
 	expect("another gateway", res, v, 422, "invalid")
 	if w.state(b) != "held" {
 		t.Error("a refused event had an effect")
 	}
 	for range 3 {
-		res, v = call(confirm.Handle, "POST", "gateway=sandbox", event, signed(time.Now()))
+		res, v = call("confirm", "POST", "gateway=sandbox", event, signed(time.Now()))
 		expect("the event", res, v, 200, "")
 	}
 	if v["received"] != true || w.state(b) != "booked" {
@@ -136,21 +142,21 @@ func TestFunctions(t *testing.T) {
 	}
 
 	give := `{"type":"REFUND","booking":"` + booking + `"}`
-	res, v = call(release.Handle, "POST", "", `{"type":"REFUND","booking":"`+booking+`","preview":true}`, mine("6"))
+	res, v = call("release-event", "POST", "", `{"type":"REFUND","booking":"`+booking+`","preview":true}`, mine("6"))
 	expect("preview", res, v, 200, "")
-	res, v = call(release.Handle, "POST", "", give, mine("7"))
+	res, v = call("release-event", "POST", "", give, mine("7"))
 	expect("refund", res, v, 200, "")
 	if v["state"] != "cancelled" || v["released"].([]any)[0] != "3-1A" || v["refund"].(map[string]any)["amount"] != 12900.0 || v["fee"].(map[string]any)["amount"] != 0.0 {
 		t.Errorf("refund: %v", v)
 	}
-	res, v = call(release.Handle, "POST", "", `{"type":"ABANDON","booking":"`+booking+`"}`, mine("8"))
+	res, v = call("release-event", "POST", "", `{"type":"ABANDON","booking":"`+booking+`"}`, mine("8"))
 	expect("let a cancelled one go", res, v, 409, "wrong-state")
 
-	res, v = call(reconciler.Handle, "POST", "", "anything", nil)
+	res, v = call("reconcile", "POST", "", "anything", nil)
 	expect("reconcile", res, v, 200, "")
 	first, _ := json.Marshal(v)
 	w.exec(`INSERT INTO outbox (sale_id, kind, subject, payload) VALUES ($1, 'refund', 'x', '{}')`, w.sale)
-	_, v = call(reconciler.Handle, "POST", "", "", nil) // within the interval: from memory
+	_, v = call("reconcile", "POST", "", "", nil) // within the interval: from memory
 	if again, _ := json.Marshal(v); string(again) != string(first) || w.outbox("refund", "subject = 'x' AND tries = 0") != 1 {
 		t.Errorf("%s, then %s", first, again)
 	}

@@ -100,7 +100,7 @@ async function round() {
     booking = await get("hold", { booking: id });
     if (payment?.payment) {
       const answer = await get("pay", { payment: payment.payment });
-      payment = { ...payment, ...answer, gateway: answer.gateway ?? payment.gateway };
+      payment = { ...payment, ...answer, gateway: { ...payment.gateway, ...answer.gateway } };
     }
     render();
   } catch (problem) {
