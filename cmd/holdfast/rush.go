@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"golang.org/x/term"
 
 	"handler/function/cmd/holdfast/rush"
-	"handler/function/shared/audit"
 	"handler/function/shared/key"
 	"handler/function/shared/ticket"
 )
@@ -40,8 +40,9 @@ type rushCmd struct {
 
 	URL         string         `name:"url" help:"Use this platform in place of an own one."`
 	Secrets     string         `help:"Folder with the secrets of the platform given by --url." type:"path"`
-	PostgresURL string         `help:"Owner's URL of Postgres of that platform, to audit it."`
-	Replicas    map[string]int `help:"Processes of a function of the own platform, as hold=2;join-room=3."`
+	PostgresURL string         `help:"URL of that platform's Postgres, to audit it."`
+	NATSURL     string         `name:"nats-url" help:"URL of its NATS, to audit places by the stream of joins."`
+	Replicas    map[string]int `help:"Processes of a function of the own platform, as hold=2;join-room=3; with --kill-functions join-room=2 when not given."`
 	Logs        string         `help:"Where the logs of the own platform go; nowhere when not given." type:"path"`
 }
 
@@ -49,7 +50,7 @@ func (c *rushCmd) Run(ctx context.Context, out *output) error {
 	o := rush.Options{
 		People: c.People, Window: c.Window, Seats: c.Seats, Party: c.Party, Legs: c.Legs, Admit: c.Admit, Hold: c.Hold,
 		Draw: c.Draw, Unpaid: c.Unpaid, CDN: c.CDN, Seed: c.Seed, Flush: c.Flush, Promote: c.Promote,
-		Progress: out.errOut, Log: out.log,
+		Progress: out.errOut, Terminal: isTerminal(out.errOut), Log: out.log,
 	}
 	if o.Draw == 0 {
 		o.Draw = min(c.Window/2, 30*time.Second).Truncate(time.Second)
@@ -57,7 +58,7 @@ func (c *rushCmd) Run(ctx context.Context, out *output) error {
 	if c.KillFunctions {
 		o.Kill = []string{rush.PhaseDraw, rush.PhaseWait, rush.PhaseAdmit}
 	}
-	owner := c.PostgresURL
+	postgres, nats := c.PostgresURL, c.NATSURL
 	if c.URL != "" {
 		if c.Secrets == "" {
 			return errors.New("--url needs --secrets: the crowd signs its account tokens with the platform's key")
@@ -72,14 +73,14 @@ func (c *rushCmd) Run(ctx context.Context, out *output) error {
 			return err
 		}
 		defer end()
-		owner = p.PostgresURL
+		postgres, nats = p.PostgresAppURL, p.NATSURL
 	}
 	res, err := rush.Run(ctx, o)
 	if err != nil {
 		return err
 	}
-	if owner != "" {
-		if err := auditRush(ctx, owner, res); err != nil {
+	if postgres != "" {
+		if err := auditRush(ctx, postgres, nats, res); err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
 	}
@@ -113,7 +114,11 @@ func (c *rushCmd) start(ctx context.Context, out *output, o *rush.Options) (_ *c
 		}
 	}()
 	args := []string{"--processes"}
-	for name, n := range c.Replicas {
+	replicas := maps.Clone(c.Replicas)
+	if c.KillFunctions && len(replicas) == 0 {
+		replicas = map[string]int{"join-room": 2} // nobody runs the door of a rush on one
+	}
+	for name, n := range replicas {
 		args = append(args, fmt.Sprintf("--replicas=%s=%d", name, n)) // kong gathers them
 	}
 	if len(c.Promote) > 0 {
@@ -181,13 +186,8 @@ func readSecrets(p *rush.Platform, dir string) error {
 }
 
 // auditRush adds what the platform's own audit finds.
-func auditRush(ctx context.Context, owner string, res *rush.Result) error {
-	db, err := pgx.Connect(ctx, owner)
-	if err != nil {
-		return err
-	}
-	defer db.Close(ctx)
-	report, err := audit.Run(ctx, db, 0, nil)
+func auditRush(ctx context.Context, postgres, nats string, res *rush.Result) error {
+	report, err := auditPlatform(ctx, postgres, nats, 0)
 	if err != nil {
 		return err
 	}
@@ -204,4 +204,9 @@ func writeReport(file string, res *rush.Result) error {
 		return err
 	}
 	return errors.Join(res.Report(f), f.Close())
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }

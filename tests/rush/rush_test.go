@@ -6,12 +6,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"handler/function/tests/harness"
 )
 
 type result struct {
@@ -36,19 +40,25 @@ type result struct {
 	} `json:"cpu_seconds"`
 }
 
-// holdfast builds the workbench once for the tests of this package.
-func holdfast(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "holdfast")
+// holdfast is the workbench: HOLDFAST_TEST_BINARY, or built once.
+var holdfast = sync.OnceValues(func() (string, error) {
+	if bin := os.Getenv("HOLDFAST_TEST_BINARY"); bin != "" {
+		return bin, nil
+	}
+	bin := filepath.Join(harness.Dir(), "holdfast")
 	out, err := exec.Command("go", "build", "-o", bin, "handler/function/cmd/holdfast").CombinedOutput()
 	if err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+		err = fmt.Errorf("build: %w\n%s", err, out)
 	}
-	return bin
-}
+	return bin, err
+})
 
-func rush(t *testing.T, bin string, args ...string) result {
+func rush(t *testing.T, args ...string) result {
 	t.Helper()
+	bin, err := holdfast()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	logs := filepath.Join(t.TempDir(), "platform.log")
@@ -57,7 +67,7 @@ func rush(t *testing.T, bin string, args ...string) result {
 	cmd.WaitDelay = 30 * time.Second
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
-	err := cmd.Run()
+	err = cmd.Run()
 	var r result
 	if json.Unmarshal(out.Bytes(), &r) != nil {
 		tail, _ := os.ReadFile(logs)
@@ -80,7 +90,7 @@ func lastLines(s string, n int) string {
 // A crowd of 1,500 meets killed functions and an emptied Redis in every phase:
 // nobody loses a place, every seat is sold once and paid for.
 func TestRush(t *testing.T) {
-	r := rush(t, holdfast(t), "--people", "1500", "--window", "12s", "--draw", "16s", "--seats", "160", "--party", "2",
+	r := rush(t, "--people", "1500", "--window", "12s", "--draw", "16s", "--seats", "160", "--party", "2",
 		"--hold", "8s", "--admit", "100", "--flush", "draw,wait,admit", "--kill-functions")
 	if r.Joined != 1500 || r.JoinsFirstFailed != 0 || r.JoinsFirstOK+r.JoinsFirstKilled < 1400 {
 		t.Errorf("joined %d, at first attempt %d, failed %d, killed %d; want all 1,500", r.Joined, r.JoinsFirstOK, r.JoinsFirstFailed, r.JoinsFirstKilled)
@@ -102,7 +112,7 @@ func TestRush(t *testing.T) {
 // A lagging replica of Redis takes over while the old master still serves, on
 // a train whose buyers travel between any stops.
 func TestRushFailover(t *testing.T) {
-	r := rush(t, holdfast(t), "--people", "600", "--window", "6s", "--draw", "4s", "--seats", "60", "--party", "2", "--legs", "4",
+	r := rush(t, "--people", "600", "--window", "6s", "--draw", "4s", "--seats", "60", "--party", "2", "--legs", "4",
 		"--hold", "6s", "--admit", "50", "--promote", "wait")
 	if r.Joined != 600 || r.JoinsFirstFailed != 0 {
 		t.Errorf("joined %d, first attempts failed %d", r.Joined, r.JoinsFirstFailed)

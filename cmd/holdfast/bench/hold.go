@@ -26,7 +26,7 @@ func (g Ground) holdContest(ctx context.Context) (*contest, error) {
 	}
 	var number atomic.Int64
 	number.Store(2_000_000) // beyond what the sequence gives in a run
-	ours := func(any bool) func(ctx context.Context) (func(context.Context, int) error, int, error) {
+	ours := func(anyTwo bool) func(ctx context.Context) (func(context.Context, int) error, int, error) {
 		return func(ctx context.Context) (func(context.Context, int) error, int, error) {
 			m, err := g.makeSale(ctx, seatsASale, 0)
 			if err != nil {
@@ -44,7 +44,7 @@ func (g Ground) holdContest(ctx context.Context) (*contest, error) {
 			bodies := make([][]byte, len(list))
 			for i, p := range list {
 				b := map[string]any{"sale": m.sale, "class": class, "from": "0", "to": "1"}
-				if any {
+				if anyTwo {
 					b["quantity"] = party
 				} else {
 					b["seats"] = []string{m.names[p[0]-1], m.names[p[1]-1]}
@@ -57,7 +57,7 @@ func (g Ground) holdContest(ctx context.Context) (*contest, error) {
 				return nil, 0, err
 			}
 			most := len(list)
-			if any {
+			if anyTwo {
 				most /= 2 // the last seats are a race of their own
 			}
 			return func(ctx context.Context, i int) error {

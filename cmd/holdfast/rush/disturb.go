@@ -3,6 +3,7 @@ package rush
 import (
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +29,9 @@ const (
 // asked again; recovery from the stream runs at the next tick or reconcile.
 const settle = 3 * time.Second
 
+// restart is how long the platform may take to start a killed function again.
+const restart = 15 * time.Second
+
 // disturb waits for each phase and breaks what was asked for in it. Before and
 // after each disturbance a sample of people is asked for their places.
 func (r *run) disturb(ctx context.Context, list []disturbance) {
@@ -49,13 +53,19 @@ func (r *run) disturb(ctx context.Context, list []disturbance) {
 		}
 		for _, d := range due {
 			r.askPlaces(ctx, "before "+d.what)
-			r.c.inFault.Add(1)
+			// Only a killed process can take a request with it; without Redis a join
+			// is taken all the same.
+			if d.what == "kill" {
+				r.c.inFault.Add(1)
+			}
 			err := r.breakIt(ctx, d)
 			if err != nil {
 				r.c.story.problem(fmt.Sprintf("%s in the phase %s did not work: %v", d.what, phase, err))
 			}
 			sleepUntil(ctx, time.Now().Add(settle))
-			r.c.inFault.Add(-1)
+			if d.what == "kill" {
+				r.c.inFault.Add(-1)
+			}
 			r.askPlaces(ctx, "after "+d.what)
 		}
 	}
@@ -96,7 +106,7 @@ func (r *run) breakIt(ctx context.Context, d disturbance) error {
 	case "flush":
 		return r.flush(ctx)
 	case "kill":
-		return r.killFunctions()
+		return r.killFunctions(ctx)
 	case "promote":
 		if err := r.o.Platform.Promote(ctx, r.c.story.tell); err != nil {
 			return err
@@ -125,21 +135,74 @@ func (r *run) flush(ctx context.Context) error {
 }
 
 // killFunctions sends SIGKILL to every function process of the platform, which
-// starts them again.
-func (r *run) killFunctions() error {
-	names := 0
-	for _, q := range proc.All() {
-		if q.Parent != r.o.Platform.PID || kindOf(q) != isFunction {
-			continue
-		}
-		if err := syscall.Kill(q.PID, syscall.SIGKILL); err == nil {
-			names++
-		}
-	}
-	if names == 0 {
+// starts them again: the first replica of each function at once, the second when
+// the first has come back, and so on. A function with one replica is down for
+// the moment its start takes.
+func (r *run) killFunctions(ctx context.Context) error {
+	replicas := r.functions()
+	if len(replicas) == 0 {
 		return fmt.Errorf("process %d has no function processes: was the platform started with --processes?", r.o.Platform.PID)
 	}
-	r.kills += names
-	r.c.story.tell("%d function processes were killed with SIGKILL", names)
+	killed := map[int]bool{}
+	for pass := 0; ; pass++ {
+		n := 0
+		for _, pids := range replicas {
+			if pass < len(pids) && syscall.Kill(pids[pass], syscall.SIGKILL) == nil {
+				killed[pids[pass]] = true
+				n++
+			}
+		}
+		if n == 0 {
+			break
+		}
+		if err := r.backUp(ctx, replicas, killed); err != nil {
+			return err
+		}
+	}
+	r.kills += len(killed)
+	r.c.story.tell("%d function processes had been killed with SIGKILL and were back", len(killed))
 	return nil
+}
+
+// backUp waits until as many processes run of each function as before, none of
+// them killed, and gives them a moment to listen.
+func (r *run) backUp(ctx context.Context, want map[string][]int, killed map[int]bool) error {
+	deadline := time.Now().Add(restart)
+	for {
+		up := 0
+		now := r.functions()
+		for name, pids := range want {
+			n := 0
+			for _, pid := range now[name] {
+				if !killed[pid] {
+					n++
+				}
+			}
+			if n >= len(pids) {
+				up++
+			}
+		}
+		if !sleepUntil(ctx, time.Now().Add(200*time.Millisecond)) {
+			return ctx.Err()
+		}
+		if up == len(want) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("only %d of %d functions were started again within %s", up, len(want), restart)
+		}
+	}
+}
+
+// functions lists the platform's function processes by the function's name.
+func (r *run) functions() map[string][]int {
+	list := map[string][]int{}
+	for _, q := range proc.All() {
+		if q.Parent == r.o.Platform.PID && kindOf(q) == isFunction {
+			if words := strings.Fields(proc.CommandLine(q.PID)); len(words) > 2 {
+				list[words[2]] = append(list[words[2]], q.PID)
+			}
+		}
+	}
+	return list
 }

@@ -70,7 +70,8 @@ type Options struct {
 	Flush   []string // phases in which Redis is emptied
 	Promote []string // phases in which the replica of Redis takes over
 
-	Progress io.Writer // where the bar goes; nil: nowhere
+	Progress io.Writer // where the progress goes; nil: nowhere
+	Terminal bool      // Progress is a terminal: a bar, else a line now and then
 	Log      func(format string, args ...any)
 }
 
@@ -234,18 +235,15 @@ func makeSale(ctx context.Context, w *wire.Client, o Options, opens time.Time) (
 	return t, nil
 }
 
+// lineEvery is how often progress is written where a bar cannot be drawn.
+const lineEvery = 5 * time.Second
+
 // watch shows the progress and ends the rush when nothing moves any more.
 func (r *run) watch(ctx context.Context) {
-	var bar *progressbar.ProgressBar
-	if r.o.Progress != nil {
-		bar = progressbar.NewOptions(r.o.People,
-			progressbar.OptionSetWriter(r.o.Progress), progressbar.OptionShowCount(),
-			progressbar.OptionSetWidth(24), progressbar.OptionThrottle(200*time.Millisecond),
-			progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish())
-		defer bar.Finish() //nolint:errcheck // only a bar
-	}
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
+	show, end := r.progress()
+	defer end()
 	m := r.c.m
 	var last [4]int64
 	moved := time.Now()
@@ -255,16 +253,7 @@ func (r *run) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if bar != nil {
-			state := r.c.story.state()
-			if state == "" {
-				state = "before"
-			}
-			bar.Describe(fmt.Sprintf("%-9s in line %s · admitted %s · held %s · sold %s of %s seats",
-				state, count(int(m.joined.Load())), count(int(m.admitted.Load())), count(int(m.heldSeats.Load())),
-				count(int(m.soldSeats.Load())), count(r.o.Seats)))
-			_ = bar.Set(int(m.done.Load()))
-		}
+		show()
 		now := [4]int64{m.joined.Load(), m.admitted.Load(), m.heldSeats.Load(), m.soldSeats.Load()}
 		if now != last {
 			last, moved = now, time.Now()
@@ -274,4 +263,38 @@ func (r *run) watch(ctx context.Context) {
 			r.c.finish()
 		}
 	}
+}
+
+// progress gives what shows where the rush is, and what ends the showing.
+func (r *run) progress() (show, end func()) {
+	m := r.c.m
+	where := func() string {
+		state := r.c.story.state()
+		if state == "" {
+			state = "before"
+		}
+		return fmt.Sprintf("%-9s in line %s · admitted %s · held %s · sold %s of %s seats",
+			state, count(int(m.joined.Load())), count(int(m.admitted.Load())), count(int(m.heldSeats.Load())),
+			count(int(m.soldSeats.Load())), count(r.o.Seats))
+	}
+	if r.o.Progress == nil {
+		return func() {}, func() {}
+	}
+	if !r.o.Terminal {
+		var shown time.Time
+		return func() {
+			if time.Since(shown) >= lineEvery {
+				shown = time.Now()
+				fmt.Fprintln(r.o.Progress, where())
+			}
+		}, func() {}
+	}
+	bar := progressbar.NewOptions(r.o.People,
+		progressbar.OptionSetWriter(r.o.Progress), progressbar.OptionShowCount(),
+		progressbar.OptionSetWidth(24), progressbar.OptionThrottle(200*time.Millisecond),
+		progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish())
+	return func() {
+		bar.Describe(where())
+		_ = bar.Set(int(m.done.Load()))
+	}, func() { _ = bar.Finish() }
 }
