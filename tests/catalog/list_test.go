@@ -298,3 +298,37 @@ func TestPostgresAway(t *testing.T) {
 		t.Errorf("a sale never read: %v", err)
 	}
 }
+
+// Field case 52: one number that runs twice on one date is two sales, both of
+// which can be bought.
+func TestOneNumberTwice(t *testing.T) {
+	w := setup(t)
+	day := w.now.AddDate(0, 0, 2).Format(time.DateOnly)
+	at := func(clock string) func(*catalog.Document) {
+		start, err := time.Parse(time.DateTime+"-07:00", day+" "+clock+":00+08:00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(d *catalog.Document) {
+			by := start.Sub(*d.Stops[0].Departs)
+			shifted(by)(d)
+			d.Number, d.ServiceDate = "K1", day
+		}
+	}
+	early, late := w.create(w.train(at("00:05"))), w.create(w.train(at("23:50")))
+	if early.ID == late.ID || early.Number != late.Number || early.ServiceDate != late.ServiceDate {
+		t.Fatalf("%+v %+v", early, late)
+	}
+	w.wantNumbers(catalog.Filter{Date: day}, "K1", "K1")
+	for _, s := range []*catalog.Sale{early, late} {
+		if err := s.OpenAt(w.now, 1); err != nil {
+			t.Errorf("the one of %s: %v", s.DepartsAt, err)
+		}
+		if _, err := w.db.App.Exec(w.ctx, `SELECT hold_seats($1, 'ann', 'k', '\x00', NULL, NULL, 'first', 1, 4, ARRAY[1], NULL, 1, 1000, $2, '[]', '{}', NULL, 'customer', '')`, s.ID, s.DepartsFrom(1)); err != nil {
+			t.Error(err)
+		}
+		if n := w.count(`SELECT count(*) FROM booking WHERE sale_id = $1 AND state = 'held'`, s.ID); n != 1 {
+			t.Errorf("the one of %s: %d holds", s.DepartsAt, n)
+		}
+	}
+}
