@@ -57,11 +57,12 @@ func open(t testing.TB, base, language string) *tab {
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
 
-	b := &tab{TB: t, ctx: ctx, base: base, folder: os.Getenv("HOLDFAST_SCREENSHOTS")}
-	if b.folder == "" {
-		b.folder = t.TempDir()
-	} else if err := os.MkdirAll(b.folder, 0o755); err != nil {
-		t.Fatal(err)
+	b := &tab{TB: t, ctx: ctx, base: base, folder: t.TempDir()}
+	if kept := os.Getenv("HOLDFAST_SCREENSHOTS"); kept != "" {
+		b.folder = filepath.Join(kept, t.Name())
+		if err := os.MkdirAll(b.folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b.do(chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
 		_, err := chromedp.Call(ctx, emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: language})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,11 +172,38 @@ func (b *tab) payAt(do string) {
 	b.click(fmt.Sprintf(`button[value=%q]`, do))
 }
 
+// drawn waits until the list of a room's draw is stored.
+func (b *tab) drawn(room string) {
+	b.Helper()
+	c := &caller{TB: b, base: b.base}
+	for end := time.Now().Add(2 * patience); ; time.Sleep(200 * time.Millisecond) {
+		var status struct {
+			State string `json:"state"`
+		}
+		c.call(http.MethodGet, "/function/join-room?room="+room, nil, &status)
+		if status.State != "before" && status.State != "drawing" {
+			return
+		}
+		if time.Now().After(end) {
+			b.Fatalf("the room is still %s", status.State)
+		}
+	}
+}
+
 // A customer finds a train, waits in line, holds two seats, pays and has two
 // tickets; then lets them go.
 func TestBuyForTwo(t *testing.T) {
 	base := start(t)
-	sale := sell(t, base, train("15 Ocean", object{"mode": "on", "draw_seconds": 12, "admit_per_second": 2}))
+	sale := sell(t, base, train("15 Ocean", object{"mode": "on", "draw_seconds": 25, "admit_per_second": 1}))
+	organiser := as(t, base, "organiser", "organiser")
+	var about struct {
+		Room string `json:"room"`
+	}
+	organiser.call(http.MethodGet, "/function/catalog?sale="+sale, nil, &about)
+	rate := func(perSecond float64) {
+		organiser.call(http.MethodPost, "/function/catalog", object{"room": about.Room, "patch": object{"admit_per_second": perSecond}}, nil)
+	}
+	rate(0.02) // nobody goes in before the page was looked at
 	b := open(t, base, "en-GB")
 	b.visit("")
 	b.until(`document.querySelector("#sales li")`)
@@ -198,12 +226,26 @@ func TestBuyForTwo(t *testing.T) {
 	// The phone sleeps over the end of the draw, wakes, and the place is still there.
 	room := eval[string](b, `location.href`)
 	b.do(chromedp.Navigate("about:blank"))
-	time.Sleep(13 * time.Second)
+	b.drawn(about.Room)
 	b.do(chromedp.Navigate(room))
-	b.until(`/[?&]page=(room|seats)/.test(location.search) && document.readyState === "complete"`)
-	if eval[bool](b, `location.search.includes("page=room") && document.querySelector("#label")?.innerText === "Your place"`) {
-		b.look("room-waiting")
+	b.at("room")
+	b.until(`document.querySelector("#label").innerText === "Your place"`)
+	b.look("room-waiting")
+	place := b.text("#big")
+
+	// Who waits asks for the public status alone, and keeps the place over a reload.
+	eval[bool](b, `(window.asked = [], window.ask = fetch, window.fetch = (to, how) => (asked.push(how?.method ?? "GET"), ask(to, how)), true)`)
+	b.until(`asked.length >= 2`)
+	if got := eval[[]string](b, `asked`); slices.Contains(got, "POST") {
+		t.Errorf("while waiting the page asked %v", got)
 	}
+	b.do(chromedp.Reload())
+	b.at("room")
+	b.until(`document.querySelector("#label")?.innerText === "Your place"`)
+	if got := b.text("#big"); got != place {
+		t.Errorf("the place was %s and is %s after a reload", place, got)
+	}
+	rate(50)
 	b.at("seats")
 	b.until(`document.querySelector("button.seat")`)
 	b.look("seats")

@@ -19,14 +19,14 @@ function card(sale) {
   const starts = sale.stops[0].departs ?? sale.stops[0].arrives;
   const status = h("dl.facts.small", { "aria-label": t("room.title") });
   if (room) rooms.set(room, [...(rooms.get(room) ?? []), status]);
-  const rate = h("input", { id: `rate-${sale.sale}`, name: "rate", type: "number", min: 1, max: 100000, required: true });
+  const rate = h("input", { id: `rate-${sale.sale}`, name: "rate", type: "number", min: 0.1, max: 100000, step: "any", required: true, input: () => (rate.dataset.touched = "yes") });
   const form = h("form.row", {
     submit: (event) => {
       event.preventDefault();
       patch($("button", form), { room, patch: { admit_per_second: Number(rate.value) } });
     },
   }, h("label", { for: rate.id }, t("organiser.rate")), h("span", rate), h("button.second", t("organiser.set")));
-  const pause = (paused) => h("button.second", { type: "button", click: (event) => patch(event.target, { room, patch: { paused } }) }, t(paused ? "organiser.pause_room" : "organiser.resume_room"));
+  const pause = (paused) => h("button.second", { type: "button", "data-pause": String(paused), hidden: true, click: (event) => patch(event.target, { room, patch: { paused } }) }, t(paused ? "organiser.pause_room" : "organiser.resume_room"));
   return h("li.card",
     h("div.row.between", h("h2", h("a", { href: link("sale", { sale: sale.sale }) }, sale.title)), h("span.badge", t(`state.sale.${sale.state}`))),
     h("p.soft", dayTime(starts, sale.stops[0].timezone), " · ", sale.classes.map((one) => `${one.title}: ${typeof one.left === "number" ? t("left.some", { n: one.left }) : ""}`).join(" · ")),
@@ -54,7 +54,8 @@ async function live() {
     for (const box of boxes) {
       show(box, [fact("organiser.room", t(`room.status.${status.state}`)), fact("room.joined", status.joined), fact("room.serving", status.serving), fact("organiser.lapsed", status.lapsed), fact("room.speed", t("room.speed_text", { n: status.admit_per_second }))].flat());
       const rate = $("input[name=rate]", box.parentElement);
-      if (rate && !rate.value) rate.value = status.admit_per_second;
+      if (rate && !rate.dataset.touched) rate.value = status.admit_per_second;
+      for (const button of box.parentElement.querySelectorAll("[data-pause]")) button.hidden = (button.dataset.pause === "true") === (status.state === "paused");
     }
   }));
 }
