@@ -2,6 +2,7 @@ package seat
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"handler/function/shared/catalog"
@@ -104,6 +105,7 @@ type fits struct {
 	seats []int32 // proposals one after another
 	tiers []int   // how many proposals are in the tiers up to each
 	best  cost
+	floor int // no n free seats waste less than this
 }
 
 func (fs *fits) proposal(i int) []int32 { return fs.seats[i*fs.n : (i+1)*fs.n] }
@@ -142,7 +144,8 @@ func (m *Map) view(c *class, key fitKey) *view {
 //
 // Proposed are n neighbours in a row; where they are asked to be together, n one
 // after another, or the best n of a coach; and the best n one by one: whichever
-// costs least.
+// costs least. Who did not ask still gets neighbours where one by one wastes as
+// much.
 func (m *Map) Choose(classID string, f, t, n int, prefer Prefer, pick func(int) int, taken func(number int) bool) []int {
 	c := m.class(classID)
 	if c == nil || f < 1 || t < f || t > m.legs || n < 1 || n > len(c.seats) {
@@ -155,7 +158,7 @@ func (m *Map) Choose(classID string, f, t, n int, prefer Prefer, pick func(int) 
 	key := fitKey{f: f, t: t, n: n, prefer: prefer}
 	row := m.fitsOf(c, key)
 	var got []int32
-	if n == 1 || prefer.Together && len(row.tiers) > 0 && row.best.access == 0 {
+	if n == 1 || row.unbeaten() {
 		got = row.draw(pick, gone)
 	}
 	if got == nil && n > 1 {
@@ -170,6 +173,14 @@ func (m *Map) Choose(classID string, f, t, n int, prefer Prefer, pick func(int) 
 	}
 	slices.Sort(out)
 	return out
+}
+
+// unbeaten says that no other kind of proposal can cost less.
+func (fs *fits) unbeaten() bool {
+	if len(fs.tiers) == 0 || fs.best.access != 0 {
+		return false
+	}
+	return fs.view.key.prefer.Together || fs.best.window == 0 && fs.best.waste <= fs.floor
 }
 
 // best compares every kind of proposal for more than one seat.
@@ -187,9 +198,15 @@ func (m *Map) best(c *class, key fitKey, row *fits, pick func(int) int, gone fun
 	add(row)
 	each := m.oneByOne(c, key, pick, gone)
 	set := func(line []int32, apart int) {
-		if seats := each(line); seats != nil {
-			options = append(options, option{row.view.cost(seats, apart), func() []int32 { return seats }})
+		seats := each(line)
+		if seats == nil {
+			return
 		}
+		c := row.view.cost(seats, apart)
+		if !key.prefer.Together {
+			c.singles = math.MaxInt // neighbours come first among equal waste
+		}
+		options = append(options, option{c, func() []int32 { return seats }})
 	}
 	if key.prefer.Together {
 		coaches := key
@@ -217,31 +234,22 @@ func (m *Map) oneByOne(c *class, key fitKey, pick func(int) int, gone func(int32
 	first.n, first.prefer.Together = 1, false
 	rest := first
 	rest.prefer.Window, rest.rest = false, true
-	firsts := m.fitsOf(c, first).shuffled(pick, gone)
+	firsts := m.fitsOf(c, first)
 	rests := firsts
 	if rest.prefer != first.prefer || first.prefer.Accessible {
-		rests = m.fitsOf(c, rest).shuffled(pick, gone)
+		rests = m.fitsOf(c, rest)
 	}
 	return func(line []int32) []int32 {
 		in := func(s int32) bool {
 			if line == nil {
-				return true
+				return !gone(s)
 			}
 			_, ok := slices.BinarySearch(line, s)
-			return ok
+			return ok && !gone(s)
 		}
-		i := slices.IndexFunc(firsts, in)
-		if i < 0 {
-			return nil
-		}
-		seats := []int32{firsts[i]}
-		for _, s := range rests {
-			if len(seats) == key.n {
-				break
-			}
-			if s != seats[0] && in(s) {
-				seats = append(seats, s)
-			}
+		seats := firsts.some(nil, 1, pick, in)
+		if len(seats) == 1 {
+			seats = rests.some(seats, key.n, pick, in)
 		}
 		if len(seats) < key.n {
 			return nil
@@ -267,26 +275,27 @@ func (fs *fits) draw(pick func(int) int, gone func(int32) bool) []int32 {
 	return nil
 }
 
-// shuffled is every proposal's first seat, the tiers in order and equals at
-// random.
-func (fs *fits) shuffled(pick func(int) int, gone func(int32) bool) []int32 {
-	order := make([]int32, 0, len(fs.seats)/fs.n)
+// some adds to seats, until there are n, single seats that are right: the tiers in
+// order, each from a random place on.
+func (fs *fits) some(seats []int32, n int, pick func(int) int, right func(int32) bool) []int32 {
 	from := 0
 	for _, to := range fs.tiers {
-		begin := len(order)
-		for i := from; i < to; i++ {
-			if s := fs.proposal(i)[0]; !gone(s) {
-				order = append(order, s)
-			}
+		if len(seats) >= n {
+			break
 		}
-		tier := order[begin:]
-		for i := len(tier) - 1; i > 0; i-- {
-			j := pick(i + 1)
-			tier[i], tier[j] = tier[j], tier[i]
+		start := pick(to - from)
+		for k := range to - from {
+			if len(seats) == n {
+				break
+			}
+			s := fs.proposal(from + (start+k)%(to-from))[0]
+			if right(s) && !slices.Contains(seats, s) {
+				seats = append(seats, s)
+			}
 		}
 		from = to
 	}
-	return order
+	return seats
 }
 
 // fitsOf lists the neighbours for a way of asking, once a map.
@@ -341,6 +350,16 @@ func (v *view) neighbours(lines [][]int32, apart int) *fits {
 	}
 	if len(all) > 0 {
 		fs.best = all[0].cost
+	}
+	var wastes []int16
+	for i, free := range v.free {
+		if free {
+			wastes = append(wastes, v.waste[i])
+		}
+	}
+	slices.Sort(wastes)
+	for _, w := range wastes[:min(n, len(wastes))] {
+		fs.floor += int(w)
 	}
 	return fs
 }

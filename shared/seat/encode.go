@@ -41,7 +41,7 @@ func (m *Map) encode() []byte {
 // decode reads what encode wrote for this sale.
 func decode(sale *catalog.Sale, b []byte) (m *Map, err error) {
 	defer func() {
-		if recover() != nil { // a slice out of range: not ours
+		if recover() != nil { // a slice out of range, or a number cut short
 			m, err = nil, errEncoding
 		}
 	}()
@@ -51,11 +51,17 @@ func decode(sale *catalog.Sale, b []byte) (m *Map, err error) {
 	b = b[1:]
 	next := func() int {
 		n, used := binary.Uvarint(b)
+		if used <= 0 {
+			panic(errEncoding)
+		}
 		b = b[used:]
 		return int(n)
 	}
 	m = &Map{sale: sale, legs: next()}
 	at, used := binary.Varint(b)
+	if used <= 0 {
+		return nil, errEncoding
+	}
 	b = b[used:]
 	m.AsOf = time.UnixMicro(at).UTC()
 	for range next() {

@@ -21,46 +21,55 @@ var lowerScript = redis.NewScript(lowerLua)
 
 const (
 	lowerEvery = 50 * time.Millisecond // holds of a replica that go to Redis together
-	manyTook   = 4096                  // holds remembered between two maps
+	manyTook   = 20_000                // seats remembered between two maps
 )
 
-// took is one hold made by this replica since its map was read.
+// took is a seat's legs that this replica has seen go since its map was read.
 type took struct {
-	at    time.Time
-	class string
-	seats []int
-	f, t  int
+	at   time.Time
+	f, t int
 }
 
-// tookList remembers holds until a newer map shows them.
+// tookList remembers them until a newer map shows them.
 type tookList struct {
-	mu   sync.Mutex
-	list []took
+	mu    sync.RWMutex
+	seats map[int][]took // by number
+}
+
+func (l *tookList) add(seats []int, f, t int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seats == nil {
+		l.seats = map[int][]took{}
+	}
+	if len(l.seats) > manyTook {
+		return
+	}
+	for _, s := range seats {
+		l.seats[s] = append(l.seats[s], took{time.Now(), f, t})
+	}
 }
 
 // forget drops what was taken before a map was read.
 func (l *tookList) forget(before time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.list = slices.DeleteFunc(l.list, func(t took) bool { return t.at.Before(before) })
-}
-
-// taken is a look-up of seats gone on legs f..t; nil for none.
-func (l *tookList) taken(f, t int) func(number int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.list) == 0 {
-		return nil
-	}
-	gone := map[int]bool{}
-	for _, k := range l.list {
-		if k.f <= t && f <= k.t {
-			for _, s := range k.seats {
-				gone[s] = true
-			}
+	for s, list := range l.seats {
+		if list = slices.DeleteFunc(list, func(t took) bool { return t.at.Before(before) }); len(list) > 0 {
+			l.seats[s] = list
+		} else {
+			delete(l.seats, s)
 		}
 	}
-	return func(n int) bool { return gone[n] }
+}
+
+// taken is a look-up of seats gone on legs f..t.
+func (l *tookList) taken(f, t int) func(number int) bool {
+	return func(number int) bool {
+		l.mu.RLock()
+		defer l.mu.RUnlock()
+		return slices.ContainsFunc(l.seats[number], func(k took) bool { return k.f <= t && f <= k.t })
+	}
 }
 
 // Choose is Map.Choose without the seats that this replica has seen go since the
@@ -73,12 +82,7 @@ func (ms *Maps) Choose(m *Map, classID string, f, t, n int, prefer Prefer, pick 
 // and what is left in Redis is lowered, many holds in one call. A hint, not
 // waited for; the next count is right without it.
 func (ms *Maps) Took(m *Map, classID string, seats []int, f, t int) {
-	e := ms.entry(m.sale.ID)
-	e.took.mu.Lock()
-	if len(e.took.list) < manyTook {
-		e.took.list = append(e.took.list, took{time.Now(), classID, seats, f, t})
-	}
-	e.took.mu.Unlock()
+	ms.entry(m.sale.ID).took.add(seats, f, t)
 	c := m.class(classID)
 	if c == nil || ms.redis == nil || m.Stale {
 		return
