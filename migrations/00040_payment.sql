@@ -500,22 +500,52 @@ END
 $$;
 -- +goose StatementEnd
 
--- Takes a whole booking back: its seats come free and what was paid for it goes
--- back but for the fee. With p_preview nothing changes. Codes: preview,
--- cancelled, checked-in, wrong-state, not-found.
+-- Takes a booked booking back: its seats come free, and what was paid for it goes
+-- back but for the fee. The caller has locked the account's row and the booking.
+-- Answers cancel_booking's code, with the amount that goes back.
+-- +goose StatementBegin
+CREATE FUNCTION booking_give_back(p_sale bigint, p_number bigint, p_account text, p_fee bigint, p_why text, p_reason text,
+                                  p_template text, p_trace text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    p record;
+    v_back bigint := 0;
+    v_done jsonb;
+BEGIN
+    SELECT payment_id, captured - returning_amount AS kept, captured_in INTO p FROM payment
+    WHERE sale_id = p_sale AND booking = p_number AND outcome IN ('booked', 'rescued') AND returning_amount < captured
+    FOR UPDATE;
+    v_done := cancel_booking(p_sale, p_number, p_account, p_why, p_trace);
+    IF v_done->>'code' <> 'cancelled' THEN
+        RETURN v_done;
+    END IF;
+    IF p.payment_id IS NOT NULL AND p.kept > p_fee THEN
+        v_back := p.kept - p_fee;
+        PERFORM payment_refund(p_sale, p.payment_id, p_number, v_back, p.captured_in, p_fee, p_reason, p_trace);
+    END IF;
+    INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+    SELECT k.sale_id, 'notify', p_number::text, jsonb_build_object('booking', p_number, 'template', p_template,
+        'data', jsonb_build_object('amount', jsonb_build_object('amount', v_back, 'currency', k.currency))), p_trace
+    FROM booking k WHERE k.sale_id = p_sale AND k.number = p_number;
+    RETURN v_done || jsonb_build_object('refund', v_back);
+END
+$$;
+-- +goose StatementEnd
+
+-- Returns a whole booking for its holder; with p_preview nothing changes. No fee
+-- is kept: a sale has no refund rule yet. Codes: preview, cancelled, checked-in,
+-- wrong-state, not-found.
 -- +goose StatementBegin
 CREATE FUNCTION booking_refund(p_sale bigint, p_number bigint, p_account text, p_preview boolean, p_trace text) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
 DECLARE
     b record;
-    p record;
     v_fee bigint := 0;
-    v_back bigint := 0;
-    v_money jsonb;
+    v_back bigint;
     v_done jsonb;
 BEGIN
     PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = p_account FOR UPDATE;
-    SELECT state, seats, amount, currency INTO b FROM booking
+    SELECT state, seats, currency INTO b FROM booking
     WHERE sale_id = p_sale AND number = p_number AND account = p_account FOR UPDATE;
     IF NOT FOUND THEN
         RETURN jsonb_build_object('code', 'not-found');
@@ -526,27 +556,38 @@ BEGIN
     IF checked_in(p_sale, p_number) THEN
         RETURN jsonb_build_object('code', 'checked-in', 'state', b.state);
     END IF;
-    SELECT payment_id, captured - returning_amount AS kept, captured_in INTO p FROM payment
-    WHERE sale_id = p_sale AND booking = p_number AND outcome IN ('booked', 'rescued') AND returning_amount < captured
-    FOR UPDATE;
-    IF FOUND THEN
-        v_back := p.kept - v_fee;
-    END IF;
-    v_money := jsonb_build_object('seats', b.seats, 'refund', v_back, 'fee', v_fee, 'currency', b.currency);
     IF p_preview THEN
-        RETURN v_money || jsonb_build_object('code', 'preview', 'state', b.state);
+        SELECT COALESCE(sum(captured - returning_amount), 0) INTO v_back FROM payment
+        WHERE sale_id = p_sale AND booking = p_number AND outcome IN ('booked', 'rescued');
+        RETURN jsonb_build_object('code', 'preview', 'state', b.state, 'seats', b.seats, 'refund', GREATEST(v_back - v_fee, 0),
+            'fee', v_fee, 'currency', b.currency);
     END IF;
-    v_done := cancel_booking(p_sale, p_number, p_account, 'returned by its holder', p_trace);
-    IF v_done->>'code' <> 'cancelled' THEN
-        RETURN v_done;
+    v_done := booking_give_back(p_sale, p_number, p_account, v_fee, 'returned by its holder', 'asked', 'refunded', p_trace);
+    RETURN v_done || jsonb_build_object('state', 'cancelled', 'seats', b.seats, 'fee', v_fee, 'currency', b.currency);
+END
+$$;
+-- +goose StatementEnd
+
+-- Takes back one booking of a cancelled sale, checked in or not, without a fee.
+-- Codes: cancelled, wrong-state, not-found.
+-- +goose StatementBegin
+CREATE FUNCTION booking_call_off(p_sale bigint, p_number bigint, p_trace text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    v_account text;
+    v_state text;
+BEGIN
+    SELECT k.account INTO v_account FROM booking k JOIN sale s ON s.sale_id = k.sale_id
+    WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = p_number AND s.state = 'cancelled';
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'not-found');
     END IF;
-    IF v_back > 0 THEN
-        PERFORM payment_refund(p_sale, p.payment_id, p_number, v_back, p.captured_in, v_fee, 'asked', p_trace);
+    PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = v_account FOR UPDATE;
+    SELECT state INTO v_state FROM booking WHERE sale_id = p_sale AND number = p_number FOR UPDATE;
+    IF v_state <> 'booked' THEN
+        RETURN jsonb_build_object('code', 'wrong-state', 'state', v_state);
     END IF;
-    INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
-    VALUES (p_sale, 'notify', p_number::text, jsonb_build_object('booking', p_number, 'template', 'refunded',
-        'data', jsonb_build_object('amount', jsonb_build_object('amount', v_back, 'currency', b.currency))), p_trace);
-    RETURN v_money || jsonb_build_object('code', 'cancelled', 'state', 'cancelled');
+    RETURN booking_give_back(p_sale, p_number, v_account, 0, 'the sale was cancelled', 'cancelled', 'sale_cancelled', p_trace);
 END
 $$;
 -- +goose StatementEnd
@@ -579,7 +620,9 @@ REVOKE EXECUTE ON FUNCTION
     payment_note(bigint, uuid, text, boolean, interval, text),
     refund_note(bigint, text, text, text),
     booking_abandon(bigint, bigint, text, text),
+    booking_give_back(bigint, bigint, text, bigint, text, text, text, text),
     booking_refund(bigint, bigint, text, boolean, text),
+    booking_call_off(bigint, bigint, text),
     money_faults(bigint, integer)
 FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
@@ -592,13 +635,15 @@ GRANT EXECUTE ON FUNCTION
     payment_note(bigint, uuid, text, boolean, interval, text),
     refund_note(bigint, text, text, text),
     booking_abandon(bigint, bigint, text, text),
+    booking_give_back(bigint, bigint, text, bigint, text, text, text, text),
     booking_refund(bigint, bigint, text, boolean, text),
+    booking_call_off(bigint, bigint, text),
     money_faults(bigint, integer)
 TO holdfast_app;
 GRANT SELECT, INSERT, UPDATE ON payment, refund TO holdfast_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON gateway_event TO holdfast_app;
 
 -- +goose Down
-DROP FUNCTION money_faults, booking_refund, booking_abandon, refund_note, payment_note, payment_confirm, payment_refund,
+DROP FUNCTION money_faults, booking_call_off, booking_refund, booking_give_back, booking_abandon, refund_note, payment_note, payment_confirm, payment_refund,
     payment_created, payment_begin, hold_extend, booking_standing;
 DROP TABLE refund, gateway_event, payment;

@@ -99,3 +99,10 @@ ORDER BY sale_id LIMIT $2;
 
 -- name: money-faults
 SELECT booking, captured, due FROM money_faults($1, $2);
+
+-- name: booked
+-- What a cancelled sale still has to give back.
+SELECT number FROM booking WHERE sale_id = $1 AND state = 'booked' AND account <> 'house' ORDER BY number LIMIT $2;
+
+-- name: call-off
+SELECT booking_call_off($1, $2, $3);

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"handler/function/shared/alert"
+	"handler/function/shared/catalog"
 	"handler/function/shared/event"
 	"handler/function/shared/id"
 	"handler/function/shared/idempotency"
@@ -41,8 +42,9 @@ const (
 
 // Kinds of outbox rows that this package works at.
 const (
-	KindRefund = "refund"
-	KindCancel = "payment_cancel"
+	KindRefund  = "refund"
+	KindCancel  = "payment_cancel"
+	KindCallOff = catalog.CancelledKind
 )
 
 // Kinds of alerts of this package.

@@ -150,9 +150,6 @@ func each[T any](items []T, work func(T)) {
 	}
 }
 
-// Kinds are the kinds of outbox rows this package works at.
-var Kinds = []string{KindRefund, KindCancel}
-
 // Sweep works at the due outbox rows of every sale, of one kind.
 func (s *Service) Sweep(ctx context.Context, kind string) (outbox.Did, error) {
 	return s.box.DrainAll(ctx, kind, parallel, s.worker(kind))
@@ -165,10 +162,15 @@ func (s *Service) drain(ctx context.Context, sale int64, kind string) error {
 }
 
 func (s *Service) worker(kind string) outbox.Work {
-	if kind == KindRefund {
+	switch kind {
+	case KindRefund:
 		return s.workRefund
+	case KindCancel:
+		return s.workCancel
+	case KindCallOff:
+		return s.workCallOff
 	}
-	return s.workCancel
+	panic("payment: no work for outbox rows of kind " + kind)
 }
 
 // workRefund gives money back: the same key for every try, so that a try whose
@@ -242,6 +244,39 @@ func (s *Service) workCancel(ctx context.Context, r outbox.Row) error {
 	if what.Release {
 		var left abandoned
 		return s.call(ctx, &left, "abandon", r.Sale, p.Booking, p.Account, r.TraceID)
+	}
+	return nil
+}
+
+// callOffBatch bookings of a cancelled sale are given back in one go.
+const callOffBatch = 500
+
+// workCallOff gives back what was sold of a cancelled sale, one booking a
+// transaction. Holds end by themselves, and money that still comes goes back.
+func (s *Service) workCallOff(ctx context.Context, r outbox.Row) error {
+	var booked []int64
+	err := s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		rows, err := q.Query(ctx, sql["booked"], r.Sale, callOffBatch)
+		if err != nil {
+			return err
+		}
+		booked, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, number := range booked {
+		var done returned
+		if err := s.call(ctx, &done, "call-off", r.Sale, number, r.TraceID); err != nil {
+			return err
+		}
+		if done.Code == "not-found" {
+			return fmt.Errorf("payment: sale %d is not cancelled", r.Sale)
+		}
+	}
+	if len(booked) == callOffBatch {
+		return outbox.Later(time.Second)
 	}
 	return nil
 }

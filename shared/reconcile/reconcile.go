@@ -73,15 +73,16 @@ func New(o Options) *Net { return &Net{o: o} }
 
 // Did is what one run did, in counts.
 type Did struct {
-	Events      int `json:"events"`    // recorded events applied
-	Replayed    int `json:"replayed"`  // events moved from the stream
-	Asked       int `json:"asked"`     // payments asked about
-	Refunded    int `json:"refunded"`  // refunds carried out
-	Cancelled   int `json:"cancelled"` // payments cancelled at their gateway
-	Failed      int `json:"failed"`    // of both, due again later
-	Nudged      int `json:"nudged"`    // sales whose tickets were called for again
-	Expired     int `json:"expired"`   // ended holds moved
-	Overdue     int `json:"overdue"`   // kinds of outbox rows late in a sale
+	Events      int `json:"events"`     // recorded events applied
+	Replayed    int `json:"replayed"`   // events moved from the stream
+	Asked       int `json:"asked"`      // payments asked about
+	CalledOff   int `json:"called_off"` // cancelled sales given back
+	Refunded    int `json:"refunded"`   // refunds carried out
+	Cancelled   int `json:"cancelled"`  // payments cancelled at their gateway
+	Failed      int `json:"failed"`     // of both, due again later
+	Nudged      int `json:"nudged"`     // sales whose tickets were called for again
+	Expired     int `json:"expired"`    // ended holds moved
+	Overdue     int `json:"overdue"`    // kinds of outbox rows late in a sale
 	MoneyFaults int `json:"money_faults"`
 	Forgotten   int `json:"forgotten"` // idempotency rows
 	Errors      int `json:"errors"`    // steps that could not finish
@@ -149,6 +150,7 @@ func (n *Net) Run(ctx context.Context) Did {
 		{"events of the stream", false, func() (err error) { did.Replayed, err = n.o.Payments.Replay(ctx); return }},
 		{"recorded events", false, func() (err error) { did.Events, err = n.o.Payments.ApplyDue(ctx); return }},
 		{"payments kept pending", false, func() (err error) { did.Asked, err = n.o.Payments.AskDue(ctx); return }},
+		{"cancelled sales", false, func() error { return n.sweep(ctx, payment.KindCallOff, &did.CalledOff, &did.Failed) }},
 		{"refunds", false, func() error { return n.sweep(ctx, payment.KindRefund, &did.Refunded, &did.Failed) }},
 		{"cancelling", false, func() error { return n.sweep(ctx, payment.KindCancel, &did.Cancelled, &did.Failed) }},
 		{"tickets", false, func() (err error) { did.Nudged, err = n.tickets(ctx); return }},

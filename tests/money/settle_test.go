@@ -468,3 +468,31 @@ func TestMoneyAlert(t *testing.T) {
 		t.Errorf("%d, %v, %d open", n, err, open())
 	}
 }
+
+// A cancelled sale gives back all that was sold of it, once.
+func TestSaleCancelled(t *testing.T) {
+	w := setup(t, options{})
+	b, c, held := w.hold("a", 1, 2), w.hold("b", 3), w.hold("c", 4)
+	p, q, open := w.pay("a", b), w.pay("b", c), w.pay("c", held)
+	w.act(p.Gateway.Reference, sandboxgw.Act{Do: "succeed"})
+	w.act(q.Gateway.Reference, sandboxgw.Act{Do: "succeed"})
+	w.becomes(b, "booked")
+	w.becomes(c, "booked")
+	w.exec(`UPDATE sale SET state = 'cancelled' WHERE sale_id = $1`, w.sale)
+	w.exec(`INSERT INTO outbox (sale_id, kind, subject) VALUES ($1, 'sale_cancelled', 'x')`, w.sale)
+	w.reconcile()
+	w.reconcile()
+	if n, times := w.refunded(p.Gateway.Reference); n != 2*price || times != 1 {
+		t.Errorf("given back %d in %d", n, times)
+	}
+	if n, times := w.refunded(q.Gateway.Reference); n != price || times != 1 {
+		t.Errorf("given back %d in %d", n, times)
+	}
+	if got, err := w.client.LookUp(w.ctx, open.Gateway.Reference); err != nil || got.Status != payment.Cancelled {
+		t.Errorf("the open payment is %+v, %v", got, err)
+	}
+	if n := w.outbox("notify", "payload->>'template' = 'sale_cancelled'"); n != 2 || w.state(b) != "cancelled" || w.state(c) != "cancelled" {
+		t.Errorf("%d told, %s, %s", n, w.state(b), w.state(c))
+	}
+	w.check()
+}
