@@ -157,6 +157,9 @@ func printable(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		s = string(r[:60])
 	}
+	if strings.TrimSpace(s) == "" {
+		s = strconv.Quote(s)
+	}
 	return s
 }
 

@@ -38,6 +38,13 @@ var router = sync.OnceValues(func() (routers.Router, error) {
 	return legacy.NewRouter(doc)
 })
 
+// Pages, scripts, papers and calendars are checked as bare text.
+func init() {
+	for _, kind := range []string{"text/html", "text/css", "text/javascript", "text/calendar", "image/svg+xml", "application/pdf"} {
+		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
+	}
+}
+
 // Transport passes requests on and checks each answer of a function against
 // the contract. A breach goes to Breach, with the answer still given; codes of
 // problems are counted.
