@@ -185,12 +185,21 @@ func (r *run) tellStory(res *Result) []string {
 		lines = append(lines, fmt.Sprintf("%s were admitted, %s of them held seats, %s let theirs go unpaid, and those seats were sold again.",
 			count(res.Admitted), count(res.Holders), count(res.Unpaid)))
 	default:
-		lines = append(lines, fmt.Sprintf("%s were admitted, %s of them held seats, %s let theirs go unpaid; %s of %s seats were sold.",
-			count(res.Admitted), count(res.Holders), count(res.Unpaid), count(res.Sold), count(res.Seats)))
+		lines = append(lines, fmt.Sprintf("%s were admitted, %s of them held seats, %s let theirs go unpaid; %s %s %s seats were sold.",
+			count(res.Admitted), count(res.Holders), count(res.Unpaid), count(res.Sold), res.of(), count(res.Seats)))
 	}
 	lines = append(lines, fmt.Sprintf("%s closed the page while waiting; %s were still there at the end and were told that nothing is left.",
 		count(res.Left), count(res.Refused)))
 	return lines
+}
+
+// of joins the number sold and the number of seats: on a train a seat is sold
+// again for each part of the route.
+func (res *Result) of() string {
+	if res.options.Legs > 1 {
+		return "intervals on"
+	}
+	return "of"
 }
 
 // Table writes the result for a terminal.
@@ -203,7 +212,7 @@ func (res *Result) Table(w io.Writer) {
 	row("joined at first attempt", "%s (failed %s, met a killed function %s)", count(res.JoinsFirstOK), count(res.JoinsFirstFailed), count(res.JoinsFirstKilled))
 	row("admitted", "%s", count(res.Admitted))
 	row("seats held", "%s", count(res.Held))
-	row("seats sold", "%s of %s", count(res.Sold), count(res.Seats))
+	row("seats sold", "%s %s %s", count(res.Sold), res.of(), count(res.Seats))
 	row("oversold", "%s", count(res.Oversold))
 	row("paid bookings", "%s", count(res.PaidBookings))
 	row("refused", "%s", count(res.Refused))

@@ -28,8 +28,10 @@ const (
 	// sample is how many people are asked for their places around a disturbance.
 	sample = 300
 	// quiet ends a rush in which nothing is held, sold or admitted any more for
-	// that long after the last hold could have ended.
-	quiet = 20 * time.Second
+	// that long after the last hold could have ended; quietSoldOut does when the
+	// room also says that nothing is left.
+	quiet        = 20 * time.Second
+	quietSoldOut = 4 * time.Second
 )
 
 // Platform is what is under load.
@@ -258,9 +260,14 @@ func (r *run) watch(ctx context.Context) {
 		if now != last {
 			last, moved = now, time.Now()
 		}
-		if now[0] > 0 && time.Since(moved) > r.o.Hold+quiet && time.Since(r.c.target.opens) > r.o.Window+r.o.Draw {
-			r.c.story.note("nothing moved for a hold's length and 20 s: the rush was ended")
+		patience := r.o.Hold + quiet
+		if r.c.story.state() == "sold_out" {
+			patience = r.o.Hold + quietSoldOut
+		}
+		if now[0] > 0 && time.Since(moved) > patience && time.Since(r.c.target.opens) > r.o.Window+r.o.Draw {
+			r.c.story.tell("nothing had moved for %s, and the rush was ended", patience)
 			r.c.finish()
+			return
 		}
 	}
 }
