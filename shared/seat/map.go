@@ -25,6 +25,23 @@ const (
 	Kept   State = 3 // free, and standby has not been offered it yet
 )
 
+// MayBecome says whether a move of a leg is legal (law 3): of the six between
+// free, held and booked four are. The SQL functions of 00002_seat.sql decide.
+func (s State) MayBecome(next State) bool {
+	if s == Kept {
+		s = Free
+	}
+	switch s {
+	case Free:
+		return next == Held
+	case Held:
+		return next == Free || next == Booked
+	case Booked:
+		return next == Free
+	}
+	return false
+}
+
 // Map is the seats of one sale at one moment. It is shared and never written.
 type Map struct {
 	AsOf  time.Time // by the database's clock, before the strips were read
