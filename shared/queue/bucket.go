@@ -26,8 +26,10 @@ const (
 )
 
 // Buckets are token buckets: in the replica first, so that a flood costs no call,
-// then in Redis, so that replicas share them. While Redis is away the replica's
-// own limits hold (field case 58).
+// then in Redis, so that replicas share them. A bucket that is full in the
+// replica is not asked for in Redis: whoever comes for the first time costs no
+// call either, and n replicas give at most n tokens more. While Redis is away the
+// replica's own limits hold (field case 58).
 type Buckets struct {
 	client *Client
 	clock  clock.Clock
@@ -59,33 +61,34 @@ func NewBuckets(client *Client, c clock.Clock) *Buckets {
 // when a token will be there. It never fails: without Redis the replica decides.
 func (b *Buckets) Take(ctx context.Context, key string, rate float64, burst int) (ok bool, after time.Duration) {
 	each := time.Duration(float64(time.Second) / rate)
-	if wait := b.takeHere(key, each, burst); wait > 0 {
+	wait, full := b.takeHere(key, each, burst)
+	if wait > 0 {
 		return false, wait
 	}
-	if b.client == nil || b.client.Down() {
+	if full || b.client == nil || b.client.Down() {
 		return true, 0
 	}
 	wait, err := b.redis.Do(ctx, bucketAsk{key: key, each: each, burst: burst})
 	return err != nil || wait <= 0, wait
 }
 
-// takeHere is bucket.lua in the replica's memory.
-func (b *Buckets) takeHere(key string, each time.Duration, burst int) time.Duration {
+// takeHere is bucket.lua in the replica's memory; full says that the bucket was.
+func (b *Buckets) takeHere(key string, each time.Duration, burst int) (wait time.Duration, full bool) {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := b.local[key]
-	if at.Before(now) {
+	if full = !at.After(now); full {
 		at = now
 	}
-	if wait := at.Sub(now) - time.Duration(burst-1)*each; wait > 0 {
-		return wait
+	if wait = at.Sub(now) - time.Duration(burst-1)*each; wait > 0 {
+		return wait, false
 	}
 	if len(b.local) >= localBuckets {
 		b.sweep(now)
 	}
 	b.local[key] = at.Add(each)
-	return 0
+	return 0, full
 }
 
 // sweep forgets the buckets that are full; if that is not a half of them, others

@@ -319,34 +319,54 @@ func (s *Service) runJoins(v *view, people []person) ([]taken, error) {
 		}
 		now = append(now, i)
 	}
-	s.runScript(ctx, snap, people, now, out)
-
-	m := message{Generation: snap.doc.Generation}
-	sent := make([]int, 0, len(now))
-	for _, i := range now {
-		switch out[i].code {
-		case drawnBefore, lateBefore, inList: // stored already
-			continue
-		}
-		if out[i].reset {
-			continue
-		}
-		sent = append(sent, i)
-		m.Accounts = append(m.Accounts, people[i].account)
-		m.Late = append(m.Late, out[i].late)
-		if out[i].late > 0 {
-			m.Identity = out[i].identity
-		}
-	}
-	if len(sent) == 0 {
+	if len(now) == 0 {
 		return out, nil
 	}
-	if err := s.joins.publish(ctx, v.room, m, ""); err != nil {
-		for _, i := range sent {
-			out[i].lost = out[i].code != drawnNow && out[i].code != lateNow
+	if snap.list == nil {
+		// In the draw both are told at once: the stream needs nothing of Redis.
+		published := make(chan error, 1)
+		go func() { published <- s.publishJoins(ctx, v.room, snap, people, now, nil) }()
+		s.runScript(ctx, snap, people, now, out)
+		err := <-published
+		for _, i := range now {
+			out[i].lost = err != nil && !out[i].stored()
+		}
+		return out, nil
+	}
+	// Late numbers are in the stream as Redis gave them.
+	s.runScript(ctx, snap, people, now, out)
+	var fresh []int
+	for _, i := range now {
+		if !out[i].reset && out[i].code != lateBefore && out[i].code != inList {
+			fresh = append(fresh, i)
 		}
 	}
+	if len(fresh) == 0 {
+		return out, nil
+	}
+	err := s.publishJoins(ctx, v.room, snap, people, fresh, out)
+	for _, i := range fresh {
+		out[i].lost = err != nil && !out[i].stored()
+	}
 	return out, nil
+}
+
+// stored says whether Redis has kept the join.
+func (t taken) stored() bool {
+	return t.code == drawnNow || t.code == drawnBefore || t.code == lateNow || t.code == lateBefore || t.code == inList
+}
+
+// publishJoins puts people into the stream, by one message, with their late
+// numbers when out has them.
+func (s *Service) publishJoins(ctx context.Context, room int64, snap *snapshot, people []person, which []int, out []taken) error {
+	m := message{Generation: snap.doc.Generation, Accounts: make([]string, len(which)), Late: make([]int64, len(which))}
+	for n, i := range which {
+		m.Accounts[n] = people[i].account
+		if out != nil && out[i].late > 0 {
+			m.Late[n], m.Identity = out[i].late, out[i].identity
+		}
+	}
+	return s.joins.publish(ctx, room, m, "")
 }
 
 // runScript fills out for the people at the indexes now; a Redis that is away

