@@ -22,8 +22,8 @@ import (
 const (
 	demoOrg       = "demo"
 	demoOpensIn   = 2 * time.Minute
-	demoDraw      = 100 * time.Second // from the start: ends before the hall opens
-	demoAdmit     = 5                 // a second: a newcomer has a while to stand in line
+	demoDraw      = demoOpensIn // from the start until the hall opens
+	demoAdmit     = 5           // a second: a newcomer has a while to stand in line
 	demoPeople    = 2000
 	demoArrive    = 90 * time.Second // within which they come
 	demoParty     = 2
