@@ -66,7 +66,7 @@ type Admit struct {
 // They are written and read here and not by a JWT library: these are our own, so
 // a header is right only if it is byte for byte the one we write (no algorithm is
 // ever taken from a token), and a waiting crowd shows one with every poll
-// (docs/decisions/0013).
+// (docs/decisions/place-tokens.md).
 type Tokens struct {
 	clock        clock.Clock
 	place, admit []signer // the signing one first
