@@ -1,7 +1,4 @@
-// Package fuzz_test sends mutated requests to every handler, with valid tokens:
-// whatever comes, the answer is in the contract, a refusal names the field, and
-// nothing is a 500.
-package fuzz_test
+package handlers_test
 
 import (
 	"encoding/json"
@@ -11,64 +8,28 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"handler/function/cmd/holdfast/platform"
 	"handler/function/shared/account"
-	"handler/function/shared/key"
-	"handler/function/shared/sandbox"
-	"handler/function/tests/contract"
-	"handler/function/tests/harness"
-
-	handler "github.com/openfaas/templates-sdk/go-http"
 )
 
 // rounds is how many mutated requests each base request gets. A longer run:
-// HOLDFAST_FUZZ_ROUNDS=5000 go test ./tests/fuzz
+// HOLDFAST_FUZZ_ROUNDS=5000 go test ./tests/handlers
 const rounds = 150
 
 // wantDecoded is the least share of mutated requests that must get past
 // decoding, or the test would only try the decoder.
 const wantDecoded = 0.30
 
-type request struct {
-	function, method string
-	query            url.Values
-	body             any
-	header           http.Header
-}
-
-type world struct {
-	t        *testing.T
-	rng      *rand.Rand
-	secrets  string
-	handlers map[string]platform.Handle
-	gateway  key.Key // signs the sandbox gateway's webhooks
-	keys     int
-}
-
+// Whatever comes, the answer is in the contract, a refusal names the field, and
+// nothing is a 500.
 func TestHandlersWithMutatedRequests(t *testing.T) {
-	s := harness.New(t)
-	for name, value := range map[string]string{
-		"HOLDFAST_SECRETS": s.Secrets, "HOLDFAST_ENV": "test", "HOLDFAST_SANDBOX_URL": "http://127.0.0.1:1",
-	} {
-		t.Setenv(name, value)
-	}
+	w := newWorld(t, "http://127.0.0.1:1")
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), secrets: s.Secrets, handlers: platform.Functions}
-	file, err := os.ReadFile(filepath.Join(s.Secrets, "sandbox-key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := key.Parse(string(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.gateway = ring.Sign()
+	w.rng = rand.New(rand.NewPCG(seed, 1))
 	n := rounds
 	if v := os.Getenv("HOLDFAST_FUZZ_ROUNDS"); v != "" {
 		if _, err := fmt.Sscan(v, &n); err != nil {
@@ -105,99 +66,6 @@ func TestHandlersWithMutatedRequests(t *testing.T) {
 	if share < wantDecoded {
 		t.Errorf("only %.0f %% got past decoding, want %.0f %%", 100*share, 100*wantDecoded)
 	}
-}
-
-// send calls the handler and checks the answer.
-func (w *world) send(r request) (int, string) {
-	w.t.Helper()
-	h := http.Header{}
-	for name, values := range r.header {
-		h[name] = values
-	}
-	if r.method == http.MethodPost && h.Get("Idempotency-Key") == "" {
-		w.keys++
-		h.Set("Idempotency-Key", fmt.Sprintf("fuzz-%d", w.keys))
-	}
-	var body []byte
-	switch b := r.body.(type) {
-	case nil:
-	case []byte:
-		body = b
-	default:
-		body, _ = json.Marshal(b)
-	}
-	if r.function == "confirm" { // the gateway signs whatever it sends
-		h.Set("Sandbox-Signature", sandbox.Sign(w.gateway, time.Now(), body))
-	}
-	res, err := w.handlers[r.function](handler.Request{Method: r.method, QueryString: r.query.Encode(), Body: body, Header: h})
-	if err != nil {
-		w.t.Errorf("%s returned the Go error %v", r.function, err)
-		return 500, ""
-	}
-	what := fmt.Sprintf("%s %s?%s %.2000s", r.method, r.function, r.query.Encode(), body)
-	if res.StatusCode >= 500 && res.StatusCode != http.StatusServiceUnavailable {
-		w.t.Errorf("%s\nanswered %d %s", what, res.StatusCode, res.Body)
-	}
-	if err := contract.Check(r.method, "/function/"+r.function, r.query.Encode(), res.StatusCode, res.Header, res.Body); err != nil {
-		w.t.Errorf("%s\n%v", what, err)
-	}
-	var p struct {
-		Code   string
-		Errors []struct{ Field, Detail string }
-	}
-	if res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusUnprocessableEntity {
-		_ = json.Unmarshal(res.Body, &p)
-		if (p.Code == "bad-request" || p.Code == "invalid") && len(p.Errors) == 0 {
-			w.t.Errorf("%s\nwas refused without naming a field: %s", what, res.Body)
-		}
-	}
-	return res.StatusCode, string(res.Body)
-}
-
-func (w *world) token(name string, role account.Role) http.Header {
-	token, _, err := platform.Token(w.secrets, "", name, role, "demo")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return http.Header{"Authorization": {"Bearer " + token}}
-}
-
-// must sends a request that must succeed and reads one text of its answer.
-func (w *world) must(r request, field string) string {
-	w.t.Helper()
-	status, body := w.send(r)
-	var answer map[string]any
-	if err := json.Unmarshal([]byte(body), &answer); status >= 300 || err != nil {
-		w.t.Fatalf("%s %s answered %d %s", r.method, r.function, status, body)
-	}
-	s, _ := answer[field].(string)
-	return s
-}
-
-type object = map[string]any
-
-func saleDocument(room any) object {
-	seats := []any{}
-	for i := range 40 {
-		seats = append(seats, object{"seat": fmt.Sprintf("%d%c", i/4+1, 'A'+i%4), "row": i/4 + 1, "column": string(rune('A' + i%4)), "attributes": []any{"window"}})
-	}
-	day := time.Now().Add(48 * time.Hour)
-	at := func(h int) string { return day.Add(time.Duration(h) * time.Hour).UTC().Format(time.RFC3339) }
-	d := object{
-		"kind": "train", "title": "Fuzz Express", "number": "7", "service_date": day.UTC().Format(time.DateOnly), "timezone": "America/Toronto", "state": "open",
-		"stops": []any{
-			object{"id": "A", "name": "Aville", "timezone": "America/Toronto", "arrives": nil, "departs": at(0), "board": "yes", "alight": "no", "km": 0},
-			object{"id": "B", "name": "Béville", "timezone": "America/Toronto", "arrives": at(1), "departs": at(1), "board": "yes", "alight": "yes", "km": 80.5},
-			object{"id": "C", "name": "Cville", "timezone": "America/Toronto", "arrives": at(2), "departs": nil, "board": "no", "alight": "yes", "km": 200},
-		},
-		"classes":  []any{object{"class": "second", "title": "Second", "stock": "numbered", "fare": object{"kind": "per_leg", "amounts": []any{500, 700}}}},
-		"coaches":  []any{object{"coach": "1", "class": "second", "seats": seats}},
-		"currency": "CAD", "hold_seconds": 300, "extend_seconds": 300, "booking_limit": 6, "account_limit": 40, "gateways": []any{"sandbox"}, "test": true,
-	}
-	if room != nil {
-		d["room"] = room
-	}
-	return d
 }
 
 // requests makes a world and a valid request of each kind in it.
