@@ -207,6 +207,7 @@ DECLARE
     b record;
     p record;
     v_number bigint;
+    v_now timestamptz;
     v_ends timestamptz;
     v_standing text;
 BEGIN
@@ -221,14 +222,15 @@ BEGIN
     IF p.reference IS NOT NULL AND p.reference <> p_reference THEN
         RAISE EXCEPTION 'payment % has the reference %, not %', p_payment, p.reference, p_reference;
     END IF;
+    v_now := clock_timestamp();
     IF p.step = 'made' THEN
-        UPDATE payment SET step = 'created', reference = p_reference, ask_at = clock_timestamp() + interval '5 seconds'
+        UPDATE payment SET step = 'created', reference = p_reference, ask_at = v_now + interval '5 seconds'
         WHERE sale_id = p_sale AND payment_id = p_payment;
     ELSIF p.reference IS NULL THEN
         UPDATE payment SET reference = p_reference WHERE sale_id = p_sale AND payment_id = p_payment;
     END IF;
     v_ends := b.ends_at;
-    v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, clock_timestamp());
+    v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, v_now);
     IF v_standing = 'in-time' AND p.step <> 'settled' THEN
         v_ends := hold_extend(p_sale, v_number);
     ELSIF p.captured_at IS NULL AND p.step <> 'settled' THEN
@@ -447,6 +449,7 @@ DECLARE
     r record;
     p record;
     v_returned bigint;
+    v_now timestamptz := clock_timestamp();
 BEGIN
     SELECT payment_id INTO r FROM refund WHERE sale_id = p_sale AND key = p_key;
     IF NOT FOUND THEN
@@ -458,7 +461,7 @@ BEGIN
         RETURN jsonb_build_object('code', 'none', 'state', r.state);
     END IF;
     UPDATE refund SET state = p_status, reference = COALESCE(p_reference, reference),
-        done_at = CASE WHEN p_status = 'succeeded' THEN clock_timestamp() END
+        done_at = CASE WHEN p_status = 'succeeded' THEN v_now END
     WHERE sale_id = p_sale AND key = p_key;
     SELECT COALESCE(sum(amount), 0) INTO v_returned FROM refund
     WHERE sale_id = p_sale AND payment_id = r.payment_id AND state = 'succeeded';
@@ -479,6 +482,7 @@ LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
 DECLARE
     v_open uuid[];
     v_state text;
+    v_later timestamptz;
 BEGIN
     PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = p_account FOR UPDATE;
     SELECT state INTO v_state FROM booking WHERE sale_id = p_sale AND number = p_number AND account = p_account FOR UPDATE;
@@ -489,9 +493,10 @@ BEGIN
     IF v_open IS NULL THEN
         RETURN let_go_booking(p_sale, p_number, p_account, 'let go by its holder', p_trace);
     END IF;
+    v_later := clock_timestamp() + interval '15 seconds';
     INSERT INTO outbox (sale_id, kind, subject, payload, due_at, trace_id)
     SELECT p.sale_id, 'payment_cancel', p.payment_id::text, jsonb_build_object('payment', p.payment_id, 'release', true),
-           clock_timestamp() + interval '15 seconds', p_trace
+           v_later, p_trace
     FROM payment p WHERE p.sale_id = p_sale AND p.payment_id = ANY (v_open) AND NOT EXISTS (
         SELECT 1 FROM outbox o WHERE o.sale_id = p_sale AND o.kind = 'payment_cancel' AND o.subject = p.payment_id::text
             AND o.done_at IS NULL AND o.payload ? 'release');

@@ -43,6 +43,9 @@ func post(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) 
 	if body.Booking == "" {
 		return fn.Response{}, problem.Invalid("booking", "must be the id of a booking")
 	}
+	if err := app.Limit(ctx, "pay", who.ID, r.Client); err != nil {
+		return fn.Response{}, err
+	}
 	payments, err := app.Payments()
 	if err != nil {
 		return fn.Response{}, err

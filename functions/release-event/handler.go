@@ -64,6 +64,9 @@ func post(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) 
 	if err := b.validate(); err != nil {
 		return fn.Response{}, err
 	}
+	if err := app.Limit(ctx, "release-event", who.ID, r.Client); err != nil {
+		return fn.Response{}, err
+	}
 	payments, err := app.Payments()
 	if err != nil {
 		return fn.Response{}, err

@@ -1,13 +1,16 @@
 package payment
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"handler/function/shared/problem"
 	"handler/function/shared/store"
@@ -46,10 +49,13 @@ func (s *Service) Receive(ctx context.Context, gateway string, header http.Heade
 	if errors.Is(err, ErrSignature) {
 		return Received{}, problem.New(problem.BadSignature, "The signature of this webhook is not right.").Because(err)
 	}
-	if err != nil {
+	if err != nil || !e.readable() {
 		return Received{}, problem.Malformed("body", "must be an event as the gateway sends it").Because(err)
 	}
 	first, applied, err := s.record(ctx, e, now)
+	if err != nil && !problem.Is(err, problem.Unavailable) {
+		return Received{}, err // Postgres is there and refuses: keeping it would not help
+	}
 	if err != nil {
 		if kept := s.keep(ctx, e, now); kept != nil {
 			return Received{}, problem.New(problem.Unavailable, "Under maintenance, please send this again.").After(2 * time.Second).
@@ -72,9 +78,32 @@ func (s *Service) Receive(ctx context.Context, gateway string, header http.Heade
 func (s *Service) record(ctx context.Context, e Event, received time.Time) (first, applied bool, err error) {
 	err = s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
 		return q.QueryRow(ctx, sql["record"], e.Gateway, e.ID, string(e.Type), e.Reference, e.Payment, e.RefundKey,
-			e.Amount.Amount, e.Amount.Currency, e.Body, received, eventClaim).Scan(&first, &applied)
+			e.Amount.Amount, e.Amount.Currency, storable(e.Body), received, eventClaim).Scan(&first, &applied)
 	})
 	return first, applied, err
+}
+
+// storable is a body as jsonb can hold it: one with the character NUL, or that
+// is not UTF-8, is kept as base64.
+func storable(body json.RawMessage) json.RawMessage {
+	if utf8.Valid(body) && json.Valid(body) && !bytes.Contains(body, []byte(`\u0000`)) {
+		return body
+	}
+	b, err := json.Marshal(map[string][]byte{"base64": body})
+	if err != nil {
+		panic("payment: " + err.Error()) // a map of bytes
+	}
+	return b
+}
+
+// readable says whether what identifies an event can be kept in Postgres.
+func (e Event) readable() bool {
+	for _, s := range []string{e.ID, string(e.Type), e.Reference, e.Payment, e.RefundKey, e.Amount.Currency} {
+		if !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 || len(s) > 255 {
+			return false
+		}
+	}
+	return e.ID != "" && e.Reference != ""
 }
 
 // errUnplaced: the event names no payment of ours.

@@ -206,7 +206,7 @@ func (s *Service) create(ctx context.Context, g Gateway, p row) (Charge, created
 	var c Charge
 	var made created
 	if p.Amount == 0 {
-		c = Charge{Reference: "free", Status: Succeeded, Amount: money.Amount{Currency: p.Currency}}
+		c = Charge{Reference: p.key("free"), Status: Succeeded, Amount: money.Amount{Currency: p.Currency}}
 	} else {
 		var err error
 		call, cancel := context.WithTimeout(ctx, gatewayTime)

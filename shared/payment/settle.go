@@ -209,7 +209,7 @@ func (s *Service) workRefund(ctx context.Context, r outbox.Row) error {
 		if errors.Is(err, ErrRefused) || errors.Is(err, ErrUnknown) {
 			return err
 		}
-		return fmt.Errorf("the refund may or may not have been made: %w", err)
+		return outbox.Down(fmt.Errorf("the refund may or may not have been made: %w", err))
 	}
 	status := map[Status]string{Succeeded: "succeeded", Failed: "failed"}[back.Status]
 	if status == "" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"handler/function/shared/event"
+	"handler/function/shared/problem"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,7 +24,8 @@ const (
 	streamWait    = time.Second         // for messages that are there
 	streamBatch   = 100
 	ackWait       = 30 * time.Second
-	deliverMost   = 3 // tries of a bad message before it is set aside
+	deliverMost   = 3           // tries of a bad message before it is set aside
+	badWait       = time.Second // between them, at least
 )
 
 func streamConfig() jetstream.StreamConfig {
@@ -112,22 +114,22 @@ func (s *Service) Replay(ctx context.Context) (int, error) {
 // replay moves one message. The error means that Postgres is away.
 func (s *Service) replay(ctx context.Context, m jetstream.Msg) error {
 	var k kept
-	if err := json.Unmarshal(m.Data(), &k); err != nil || k.Event.ID == "" || k.Event.Gateway == "" {
-		tries := uint64(1)
-		if meta, err := m.Metadata(); err == nil {
-			tries = meta.NumDelivered
-		}
-		slog.ErrorContext(ctx, "message of the stream cannot be read", "stream", StreamGateway, "tries", tries, "error", err)
-		if tries >= deliverMost {
-			s.alerts.Raise(ctx, 0, AlertEvent, "stream "+StreamGateway, fmt.Sprintf("set aside: %.200s", m.Data()))
-			return m.Term()
-		}
-		return m.NakWithDelay(10 * time.Second)
+	err := json.Unmarshal(m.Data(), &k)
+	if err == nil && (k.Event.Gateway == "" || !k.Event.readable()) {
+		err = errors.New("not an event")
+	}
+	if err != nil {
+		s.bad(ctx, m, err)
+		return nil
 	}
 	_, applied, err := s.record(ctx, k.Event, k.Received)
-	if err != nil {
+	if problem.Is(err, problem.Unavailable) {
 		_ = m.NakWithDelay(time.Second)
 		return err
+	}
+	if err != nil {
+		s.bad(ctx, m, err)
+		return nil
 	}
 	if err := m.Ack(); err != nil {
 		slog.WarnContext(ctx, "message not acknowledged, it will come again", "stream", StreamGateway, "error", err)
@@ -136,4 +138,21 @@ func (s *Service) replay(ctx context.Context, m jetstream.Msg) error {
 		s.apply(ctx, k.Event, 0)
 	}
 	return nil
+}
+
+// bad puts a message off, and after its third try sets it aside with an alert.
+func (s *Service) bad(ctx context.Context, m jetstream.Msg, cause error) {
+	tries := uint64(1)
+	if meta, err := m.Metadata(); err == nil {
+		tries = meta.NumDelivered
+	}
+	slog.ErrorContext(ctx, "message of the stream is bad", "stream", StreamGateway, "tries", tries, "error", cause)
+	done := m.NakWithDelay
+	if tries >= deliverMost {
+		s.alerts.Raise(ctx, 0, AlertEvent, "stream "+StreamGateway, fmt.Sprintf("set aside, %v: %.200s", cause, m.Data()))
+		done = func(time.Duration) error { return m.Term() }
+	}
+	if err := done(badWait); err != nil {
+		slog.WarnContext(ctx, "message not put off, it will come again", "stream", StreamGateway, "error", err)
+	}
 }

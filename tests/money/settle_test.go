@@ -496,3 +496,74 @@ func TestSaleCancelled(t *testing.T) {
 	}
 	w.check()
 }
+
+// What costs nothing is booked without a gateway, twice in one sale too.
+func TestFree(t *testing.T) {
+	w := setup(t, options{})
+	for i, account := range []string{"a", "b"} {
+		b := w.hold(account, i+1)
+		w.exec(`UPDATE booking SET amount = 0 WHERE sale_id = $1 AND number = $2`, w.sale, b)
+		r := w.request(account, b)
+		p, _, err := w.payments.Pay(w.ctx, r)
+		if err != nil || p.State != payment.StateSucceeded || w.state(b) != "booked" {
+			t.Errorf("%+v, %v, %s", p, err, w.state(b))
+		}
+		if again, replay, err := w.payments.Pay(w.ctx, r); err != nil || !replay || again.Payment != p.Payment {
+			t.Errorf("%+v, %v, %v", again, replay, err)
+		}
+		got, _, err := w.payments.Return(w.ctx, payment.Release{Account: account, Booking: p.Booking, Key: w.key(), Hash: []byte("h")})
+		if err != nil || got.State != "cancelled" || got.Refund.Amount != 0 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	w.check()
+}
+
+// A bad message of the stream is set aside after its third try, and what is
+// behind it goes on; a body that Postgres cannot hold as it is is no bad message.
+func TestBadMessage(t *testing.T) {
+	n := harness.NATS(t)
+	bus, err := event.Open(n.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(bus.Close)
+	w := setup(t, options{bus: bus})
+	w.eventually("nats", bus.Up)
+	if _, err := w.payments.Replay(w.ctx); err != nil { // makes the stream
+		t.Fatal(err)
+	}
+	js := bus.JetStream()
+	if _, err := js.Publish(w.ctx, "gateway.event", []byte("no event")); err != nil {
+		t.Fatal(err)
+	}
+	b := w.hold("a", 1)
+	p := w.pay("a", b)
+	odd := fmt.Sprintf(`{"event":{"Gateway":"sandbox","ID":"evt-odd","Type":"payment.succeeded","Reference":%q,"Payment":%q,
+		"Amount":{"amount":%d,"currency":"CAD"},"Body":{"note":"a \\u0000 within"}},"received_at":"2026-01-02T03:04:05Z"}`, p.Gateway.Reference, p.Payment, price)
+	if _, err := js.Publish(w.ctx, "gateway.event", []byte(odd)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.payments.Replay(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.state(b); s != "booked" {
+		t.Errorf("behind the bad message: %s", s)
+	}
+	if n := w.count(`SELECT count(*) FROM gateway_event WHERE event_id = 'evt-odd' AND body ? 'base64' AND received_at = '2026-01-02T03:04:05Z'`); n != 1 {
+		t.Error("the odd body is not kept")
+	}
+	w.eventually("an alert", func() bool {
+		if _, err := w.payments.Replay(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		return w.count(`SELECT count(*) FROM alert WHERE kind = 'gateway-event' AND subject = 'stream GATEWAY' AND closed_at IS NULL`) == 1
+	})
+	consumer, err := js.Consumer(w.ctx, "GATEWAY", "reconcile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := consumer.Info(w.ctx); err != nil || info.NumAckPending != 0 || info.NumPending != 0 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
