@@ -65,6 +65,7 @@ type status struct {
 	Sales        []saleLeft `json:"sales"`
 	SoldOut      bool       `json:"sold_out"`
 	Stale        bool       `json:"stale"`
+	AsOf         time.Time  `json:"as_of"`
 	PollAfterMS  int        `json:"poll_after_ms"`
 	Generation   int64      `json:"generation"`
 	DrawListHash string     `json:"draw_list_hash"`
@@ -176,13 +177,17 @@ func (c *crowd) fetchStatus(ctx context.Context, planned time.Time) (*status, er
 	return c.parseStatus(a.Body)
 }
 
-// run lets everybody go and returns when all have gone home.
-func (c *crowd) run(ctx context.Context, people []character, r *rand.Rand) {
-	var wg sync.WaitGroup
+// gather makes the people.
+func (c *crowd) gather(people []character, r *rand.Rand) {
 	for i, ch := range people {
 		p := &person{c: c, character: ch, account: c.accountName(i), rand: rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))}
 		c.people = append(c.people, p)
 	}
+}
+
+// run lets everybody go and returns when all have gone home.
+func (c *crowd) run(ctx context.Context) {
+	var wg sync.WaitGroup
 	for _, p := range c.people {
 		wg.Add(1)
 		go func() {

@@ -3,12 +3,17 @@ package rush
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"handler/function/cmd/holdfast/wire"
 )
+
+// crowdStays is how long after its arrival the last of a demo's crowd goes home,
+// whatever it got.
+const crowdStays = 20 * time.Minute
 
 // CrowdOptions say who comes to a demo sale.
 type CrowdOptions struct {
@@ -76,6 +81,12 @@ func Crowd(ctx context.Context, o CrowdOptions) error {
 	for i := range people {
 		people[i].chooser = false // needs the layout, which only a rush of our own knows
 	}
-	c.run(ctx, people, seed)
+	c.gather(people, seed)
+	ctx, cancel := context.WithDeadline(ctx, c.target.opens.Add(o.Window+crowdStays))
+	defer cancel()
+	c.run(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil
+	}
 	return ctx.Err()
 }

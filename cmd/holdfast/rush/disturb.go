@@ -52,7 +52,9 @@ func (r *run) disturb(ctx context.Context, list []disturbance) {
 			return
 		}
 		for _, d := range due {
-			r.askPlaces(ctx, "before "+d.what)
+			if phase != PhaseDraw { // nobody has a place before the draw has closed
+				r.asked += r.askPlaces(ctx, sample, askBefore, "before "+d.what)
+			}
 			// Only a killed process can take a request with it; without Redis a join
 			// is taken all the same.
 			if d.what == "kill" {
@@ -66,7 +68,9 @@ func (r *run) disturb(ctx context.Context, list []disturbance) {
 			if d.what == "kill" {
 				r.c.inFault.Add(-1)
 			}
-			r.askPlaces(ctx, "after "+d.what)
+			if phase != PhaseDraw {
+				r.asked += r.askPlaces(ctx, sample, askAfter, "after "+d.what)
+			}
 		}
 	}
 }

@@ -5,56 +5,58 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"handler/function/cmd/holdfast/wire"
 )
 
-// Asking for places must not become a load of its own: so many at once, and a
-// place that cannot be told (the line is down) is asked for again for so long.
+// Asking for places must not become a load of its own, nor wait behind the
+// crowd: it has connections of its own, so many, and an end.
 const (
-	askersAtOnce = 16
-	askFor       = 30 * time.Second
+	askersAtOnce = 24
+	askFor       = 30 * time.Second // one place that is told "later"
+	askBefore    = 4 * time.Second  // all, before something is broken
+	askAfter     = 20 * time.Second // all, afterwards
 )
 
 // askPlaces asks a sample of the people in line for their places, with their
 // Place-Token and, as one who lost it, without. What they are told is
-// remembered: a place that differs from before is a broken promise.
-func (r *run) askPlaces(ctx context.Context, when string) {
+// remembered: a place that differs from before is a broken promise. It ends
+// after within and says how many people were asked.
+func (r *run) askPlaces(ctx context.Context, n int, within time.Duration, when string) int {
 	var line []*person
 	for _, p := range r.c.people {
 		if p.token() != "" {
 			line = append(line, p)
 		}
 	}
-	n := sample
-	if when == "at the end" {
-		n = 5 * sample
-	}
 	step := max(1, len(line)/n)
+	end := time.Now().Add(within)
+	var asked atomic.Int64
 	var wg sync.WaitGroup
 	work := make(chan *person)
 	for range askersAtOnce {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for p := range work {
+				if time.Now().After(end) {
+					continue
+				}
 				for _, with := range []bool{true, false} {
-					if err := p.askPlace(ctx, with); err != nil && ctx.Err() == nil {
+					if err := p.askPlace(ctx, r.asking, with); err != nil && ctx.Err() == nil {
 						r.c.story.note(when + ": " + err.Error())
 					}
 				}
+				asked.Add(1)
 			}
-		}()
+		})
 	}
-	for i := 0; i < len(line); i += step {
-		select {
-		case work <- line[i]:
-		case <-ctx.Done():
-		}
+	for i := 0; i < len(line) && ctx.Err() == nil; i += step {
+		work <- line[i]
 	}
 	close(work)
 	wg.Wait()
+	return int(asked.Load())
 }
 
 func (p *person) token() string {
@@ -65,7 +67,7 @@ func (p *person) token() string {
 
 // askPlace asks for the place once, and again while the answer is "later".
 // Somebody whose draw is still open has no place to compare.
-func (p *person) askPlace(ctx context.Context, withToken bool) error {
+func (p *person) askPlace(ctx context.Context, w *wire.Client, withToken bool) error {
 	body, err := json.Marshal(map[string]any{"sale": p.c.target.sale})
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (p *person) askPlace(ctx context.Context, withToken bool) error {
 		if withToken {
 			headers = append(headers, wire.Header{Name: "Place-Token", Value: p.token()})
 		}
-		a, err := p.c.w.Do(ctx, "POST", "/function/join-room", headers, body, nil)
+		a, err := w.Do(ctx, "POST", "/function/join-room", headers, body, nil)
 		var j joinAnswer
 		switch {
 		case err != nil || !a.OK():

@@ -40,6 +40,7 @@ type Result struct {
 	JoinsFirstFailed int         `json:"joins_first_attempt_failed"`
 	JoinsFirstKilled int         `json:"joins_first_attempt_killed"`
 	Places           int         `json:"places"`
+	PlacesAsked      int         `json:"places_asked"` // people asked once more, with their tokens and without
 	PlacesChanged    int         `json:"places_changed"`
 	PlacesTwice      int         `json:"places_twice"`
 	Holders          int         `json:"holders"`
@@ -91,7 +92,7 @@ func (r *run) result(ctx context.Context, cpu CPUSeconds, took time.Duration) *R
 		Held: int(m.heldSeats.Load()), Sold: sold, Refused: int(m.refused.Load()), Oversold: oversold,
 		CPU: cpu.rounded(), P50: round1(m.all.quantile(50)), P99: round1(m.all.quantile(99)), LoadLateP99: round1(m.late.quantile(99)),
 		Seats: r.o.Seats, JoinsFirstOK: int(m.firstOK.Load()), JoinsFirstFailed: int(m.firstBad.Load()),
-		JoinsFirstKilled: int(m.firstBadInFault.Load()), Places: known, PlacesChanged: len(changed), PlacesTwice: len(twice),
+		JoinsFirstKilled: int(m.firstBadInFault.Load()), Places: known, PlacesAsked: r.asked, PlacesChanged: len(changed), PlacesTwice: len(twice),
 		Holders: int(m.holders.Load()), Unpaid: int(m.unpaid.Load()), Left: int(m.left.Load()), PaidBookings: paid,
 		SentTwice: int(m.twice.Load()), Requests: int(m.requests.Load()), Failed: int(m.failed.Load()), TooMany: int(m.tooMany.Load()),
 		Flushes: r.flushes, Kills: r.kills, Promotions: r.promotions, TookMS: took.Milliseconds(),
@@ -216,7 +217,7 @@ func (res *Result) Table(w io.Writer) {
 	row("oversold", "%s", count(res.Oversold))
 	row("paid bookings", "%s", count(res.PaidBookings))
 	row("refused", "%s", count(res.Refused))
-	row("places told", "%s, changed %s, given twice %s", count(res.Places), count(res.PlacesChanged), count(res.PlacesTwice))
+	row("places told", "%s, asked again %s, changed %s, given twice %s", count(res.Places), count(res.PlacesAsked), count(res.PlacesChanged), count(res.PlacesTwice))
 	if res.SoldOutAfterMS != nil {
 		row("sold out after", "%.1f s", float64(*res.SoldOutAfterMS)/1000)
 	}

@@ -112,10 +112,12 @@ func (o Options) Validate() error {
 }
 
 type run struct {
-	o                 Options
-	c                 *crowd
-	kills, promotions int
-	flushes           int
+	o      Options
+	c      *crowd
+	asking *wire.Client // asks for places beside the crowd
+
+	kills, promotions, flushes int
+	asked                      int // people, for their places
 }
 
 // Run makes a sale, lets the crowd come and judges what it got. An error means
@@ -151,10 +153,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	c.m = newMeasure(opens.Add(-lead))
 	c.story = &story{start: opens, opens: opens}
-	r := &run{o: o, c: c}
+	asking, err := wire.New(o.Platform.URL, askersAtOnce)
+	if err != nil {
+		return nil, err
+	}
+	defer asking.Close()
+	r := &run{o: o, c: c, asking: asking}
 
 	seed := rand.New(rand.NewPCG(o.Seed, 1))
 	people := draft(seed, o.People, o.Legs, o.Window, o.Window+o.Draw+o.Hold, o.Unpaid)
+	c.gather(people, seed)
 	o.Log("sale %s, room %s: the line opens in %s", c.target.sale, c.target.room, time.Until(opens).Round(time.Second))
 
 	before := o.Platform.used()
@@ -164,7 +172,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	go func() { defer close(watched); r.watch(watching) }()
 	broken := make(chan struct{})
 	go func() { defer close(broken); r.disturb(watching, o.disturbances()) }()
-	c.run(ctx, people, seed)
+	c.run(ctx)
 	stop()
 	<-watched
 	<-broken
@@ -174,7 +182,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, ctx.Err()
 	}
 	o.Log("everybody has gone home: asking for places, counting money")
-	r.askPlaces(ctx, "at the end")
+	r.asked += r.askPlaces(ctx, 5*sample, time.Minute, "at the end")
 	return r.result(ctx, cpu, took), nil
 }
 

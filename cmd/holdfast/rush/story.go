@@ -17,7 +17,7 @@ type story struct {
 
 	mu            sync.Mutex
 	lastState     string
-	lastLeft      int
+	asOf          time.Time // of the newest document seen
 	drewAt        time.Time
 	firstAdmitted time.Time
 	firstHeld     time.Time
@@ -25,7 +25,6 @@ type story struct {
 	firstSoldOut  time.Time
 	reopened      int // times the room went back from sold out
 	allSold       time.Time
-	staleSince    time.Time
 	events        []Moment
 	notes         map[string]int
 	problems      []string
@@ -94,10 +93,14 @@ func (s *story) paid(booking, reference string, amount int64) {
 func (s *story) sawStatus(doc *status, left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !doc.AsOf.After(s.asOf) {
+		return // replicas keep the document for a moment, each its own
+	}
+	s.asOf = doc.AsOf
 	now := time.Now()
 	if doc.State != s.lastState {
 		switch {
-		case s.lastState == "drawing":
+		case s.lastState == "drawing" && s.drewAt.IsZero():
 			s.drewAt = now
 			s.add(now, fmt.Sprintf("the draw closed with %s in line (the room says: %s)", count(int(doc.Joined)), doc.State))
 		case doc.State == "sold_out":
@@ -113,7 +116,6 @@ func (s *story) sawStatus(doc *status, left int) {
 		}
 		s.lastState = doc.State
 	}
-	s.lastLeft = left
 }
 
 func (s *story) state() string {
