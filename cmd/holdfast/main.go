@@ -29,6 +29,8 @@ type cli struct {
 	Reconcile reconcileCmd `cmd:"" help:"Run the safety net once."`
 	Migrate   migrateCmd   `cmd:"" help:"Bring a database to the newest schema."`
 	Rush      rushCmd      `cmd:"" help:"Let a simulated crowd come, and judge what it got."`
+	Audit     auditCmd     `cmd:"" help:"Check the invariants; exit status 1 if one is broken."`
+	Draw      drawCmd      `cmd:"" help:"Prove a waiting room's draw."`
 	Bench     benchCmd     `cmd:"" help:"Measure a function against the least its work could cost."`
 
 	Function   functionCmd   `cmd:"" hidden:"" help:"Run one function with the template's server (holdfast up --processes starts it)."`
