@@ -38,9 +38,6 @@ func (f *faults) check(ok bool, field, format string, args ...any) {
 	f.at("").check(ok, field, format, args...)
 }
 func (f *faults) text(field, s string, least, most int) { f.at("").text(field, s, least, most) }
-func (f *faults) between(field string, n *int, least, most int) {
-	f.at("").between(field, n, least, most)
-}
 
 // faultsAt names fields below one place of the document: stops[3].id.
 type faultsAt struct {

@@ -37,7 +37,6 @@ type Feed struct {
 	services  map[string]service
 	repeats   map[string]row // frequencies.txt by trip
 	info      *feedInfo
-	hasDates  bool
 }
 
 type agency struct {
