@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -89,21 +88,6 @@ func startChild(ctx context.Context, logs io.Writer, args ...string) (*childPlat
 		return nil, fmt.Errorf("the platform did not start: %w", err)
 	}
 	return c, nil
-}
-
-// processes asks the platform for its processes and the time they have used.
-func (c *childPlatform) processes(ctx context.Context) (platform.Processes, error) {
-	var p platform.Processes
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/dev/processes", nil)
-	if err != nil {
-		return p, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return p, err
-	}
-	defer res.Body.Close()
-	return p, json.NewDecoder(res.Body).Decode(&p)
 }
 
 // Close stops the platform and removes its data.

@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/smtp"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -514,6 +516,28 @@ func TestBeside(t *testing.T) {
 	}
 	if _, _, body := call(t, "GET", p.URL+"/dev/mail", "", nil); !strings.Contains(body, `"kind":"sms"`) || !strings.Contains(body, `"text":"hi"`) {
 		t.Errorf("/dev/mail: %s", body)
+	}
+	secret, err := os.ReadFile(filepath.Join(p.Secrets, "smtp-url"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const letter = "From: a@x.test\r\nTo: b@x.test\r\nSubject: =?utf-8?q?=E7=A5=A8?=\r\nMIME-Version: 1.0\r\n" +
+		"Content-Type: multipart/mixed; boundary=B\r\n\r\n--B\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nyours\r\n" +
+		"--B\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename=t.pdf\r\nContent-Transfer-Encoding: base64\r\n\r\nJVBERg==\r\n--B--\r\n"
+	addr := strings.TrimPrefix(strings.TrimSpace(string(secret)), "smtp://")
+	if err := smtp.SendMail(addr, nil, "a@x.test", []string{"b@x.test"}, []byte(letter)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, body = call(t, "GET", p.URL+"/dev/mail?to=b@x.test", "", nil)
+	var sent struct{ Messages []platform.Message }
+	if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.Messages) != 1 {
+		t.Fatalf("%v %s", err, body)
+	}
+	m := sent.Messages[0]
+	if m.Subject != "票" || m.Text != "yours" || len(m.Attachments) != 1 || m.Attachments[0].Name != "t.pdf" {
+		t.Errorf("%+v", m)
+	} else if _, h, body := call(t, "GET", p.URL+m.Attachments[0].URL, "", nil); body != "%PDF" || h.Get("Content-Type") != "application/pdf" {
+		t.Errorf("%v %q", h, body)
 	}
 	if _, _, body := call(t, "GET", p.URL+"/dev/mail", "", http.Header{"Accept": {"text/html"}}); !strings.Contains(body, "<pre>hi</pre>") {
 		t.Errorf("/dev/mail page: %s", body)
