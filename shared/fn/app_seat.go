@@ -2,6 +2,7 @@ package fn
 
 import (
 	"context"
+	"time"
 
 	"handler/function/shared/catalog"
 	"handler/function/shared/room"
@@ -27,6 +28,10 @@ func (a *App) Maps() (*seat.Maps, error) {
 	})
 }
 
+// listedFor is how much older than a second the counts of a list may be: a page
+// of it shows many sales.
+const listedFor = 3 * time.Second
+
 // Left counts what a class has free on legs f..t, by the map; for the catalog.
 func (a *App) Left() (catalog.Counter, error) {
 	maps, err := a.Maps()
@@ -44,7 +49,7 @@ func (a *App) Left() (catalog.Counter, error) {
 			if err != nil {
 				return 0, false
 			}
-			if m, err = maps.Get(ctx, sale); err != nil {
+			if m, err = maps.Recent(ctx, sale, listedFor); err != nil {
 				return 0, false
 			}
 		}

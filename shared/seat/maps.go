@@ -127,6 +127,26 @@ func (ms *Maps) Fresh(saleID int64) *Map {
 	return nil
 }
 
+// Recent is Get, but content with a map that the replica read up to within longer
+// ago: then nobody waits and a newer one is on its way.
+func (ms *Maps) Recent(ctx context.Context, sale *catalog.Sale, within time.Duration) (*Map, error) {
+	e := ms.entry(sale.ID)
+	if m := e.fresh(); m != nil {
+		return m, nil
+	}
+	if c := e.now.Load(); c != nil && time.Since(c.until) < within {
+		e.mu.Lock()
+		if e.flight == nil && e.fresh() == nil {
+			f := &flight{done: make(chan struct{})}
+			e.flight = f
+			go ms.fly(context.WithoutCancel(ctx), e, f, sale)
+		}
+		e.mu.Unlock()
+		return c.m, nil
+	}
+	return ms.Get(ctx, sale)
+}
+
 func (e *entry) fresh() *Map {
 	now := time.Now()
 	e.askedAt.Store(now.UnixNano())
