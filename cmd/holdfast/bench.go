@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,8 +25,8 @@ import (
 // benchCmd measures a function against the least its work could cost.
 type benchCmd struct {
 	Name    string        `arg:"" enum:"hold,confirm,join,poll,map" help:"hold, confirm, join, poll or map."`
-	Rounds  int           `default:"5" help:"Turns of each side that count; one more warms up."`
-	Each    time.Duration `default:"2s" help:"Length of a turn."`
+	Rounds  int           `help:"Turns of each side that count, when not the benchmark's own; one more warms up."`
+	Each    time.Duration `help:"Length of a turn, when not the benchmark's own."`
 	Workers int           `help:"Requests at a time, when not the benchmark's own."`
 	Profile string        `help:"Write a CPU profile of our last turn to this file." type:"path"`
 }
@@ -45,7 +46,12 @@ func (c *benchCmd) Run(ctx context.Context, out *output) error {
 		return err
 	}
 	defer p.Close()
-	g := bench.NewGround(p, func(ctx context.Context, name string) (*bench.Server, error) { return serveFunction(name) })
+	g := bench.NewGround(p, func(name string) (*bench.Server, error) {
+		if name == "echo" {
+			return serveFunction(name, "")
+		}
+		return serveFunction(name, c.Profile)
+	})
 	res, err := bench.Run(ctx, g, bench.Options{
 		Name: c.Name, Rounds: c.Rounds, Each: c.Each, Workers: c.Workers, Profile: c.Profile, Log: out.log,
 	})
@@ -64,10 +70,22 @@ func (c *benchCmd) Run(ctx context.Context, out *output) error {
 // benchServeCmd is the process of one function, or of the echo function, under
 // a benchmark.
 type benchServeCmd struct {
-	Name string `arg:""`
+	Name    string `arg:""`
+	Profile string
 }
 
 func (c *benchServeCmd) Run(ctx context.Context) error {
+	if c.Profile != "" {
+		f, err := os.Create(c.Profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	handle := platform.Functions[c.Name]
 	if c.Name == "echo" {
 		handle = echo
@@ -99,7 +117,7 @@ func echo(r handler.Request) (handler.Response, error) {
 
 // serveFunction starts benchServeCmd with this process's environment, in which
 // the platform has put where its secrets are.
-func serveFunction(name string) (*bench.Server, error) {
+func serveFunction(name, profile string) (*bench.Server, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -109,7 +127,7 @@ func serveFunction(name string) (*bench.Server, error) {
 		return nil, err
 	}
 	defer read.Close()
-	cmd := exec.Command(exe, "bench-serve", name)
+	cmd := exec.Command(exe, "bench-serve", name, "--profile="+profile)
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{write} // descriptor 3: where it says its port
 	err = services.Start(cmd, syscall.SIGKILL)

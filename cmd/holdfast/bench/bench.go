@@ -30,8 +30,8 @@ func Names() []string { return []string{"hold", "confirm", "join", "poll", "map"
 // Options of one benchmark.
 type Options struct {
 	Name    string
-	Rounds  int           // turns of each side that count, at least 1; one more warms up
-	Each    time.Duration // length of a turn
+	Rounds  int           // turns of each side that count; one more warms up; 0: the benchmark's own
+	Each    time.Duration // length of a turn; 0: the benchmark's own
 	Workers int           // requests at a time; 0: the benchmark's own
 	Profile string        // file for a CPU profile of our turns; empty: none
 	Log     func(format string, args ...any)
@@ -70,6 +70,8 @@ type side struct {
 type contest struct {
 	sides   []side
 	workers int
+	rounds  int
+	each    time.Duration
 	what    string
 	close   func()
 }
@@ -87,8 +89,8 @@ func Run(ctx context.Context, g Ground, o Options) (*Result, error) {
 	if !ok {
 		return nil, fmt.Errorf("no benchmark %q: there are %v", o.Name, Names())
 	}
-	if o.Rounds < 1 || o.Each <= 0 {
-		return nil, errors.New("--rounds and --each must be more than 0")
+	if o.Rounds < 0 || o.Each < 0 || o.Workers < 0 {
+		return nil, errors.New("--rounds, --each and --workers must not be negative")
 	}
 	var c *contest
 	var err error
@@ -111,8 +113,15 @@ func Run(ctx context.Context, g Ground, o Options) (*Result, error) {
 	if o.Workers > 0 {
 		c.workers = o.Workers
 	}
+	if o.Rounds == 0 {
+		o.Rounds = c.rounds
+	}
+	if o.Each == 0 {
+		o.Each = c.each
+	}
+	read := o.Name == "poll" || o.Name == "map" // profiled in its own process
 	var profile io.WriteCloser
-	if o.Profile != "" {
+	if o.Profile != "" && !read {
 		if profile, err = os.Create(o.Profile); err != nil {
 			return nil, err
 		}

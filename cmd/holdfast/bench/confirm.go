@@ -57,11 +57,11 @@ func (g Ground) confirmContest(ctx context.Context) (*contest, error) {
 		}, len(hooks), nil
 	}
 	limit := func(ctx context.Context) (func(context.Context, int) error, int, error) {
-		m, err := g.makeSale(ctx, seatsASale, 0)
+		m, err := g.makeSale(ctx, party*confirms, 0)
 		if err != nil {
 			return nil, 0, err
 		}
-		list := pairs(seatsASale)[:confirms]
+		list := pairs(party * confirms)
 		until := time.Now().Add(10 * time.Minute)
 		first := number.Add(confirms) - confirms
 		for i, p := range list {
@@ -79,7 +79,7 @@ func (g Ground) confirmContest(ctx context.Context) (*contest, error) {
 		}, len(list), nil
 	}
 	return &contest{
-		workers: workersWrite, close: func() { gateway.Close(); owner.Close() },
+		workers: workersWrite, rounds: 5, each: 2 * time.Second, close: func() { gateway.Close(); owner.Close() },
 		what:  "the bare driver: BEGIN, conditional UPDATE of the seats, INSERT booking, COMMIT in one batch",
 		sides: []side{{"ours", ours, tree}, {"limit", limit, tree}},
 	}, nil
@@ -88,7 +88,7 @@ func (g Ground) confirmContest(ctx context.Context) (*contest, error) {
 // payments holds seats, starts a payment for each hold, lets it succeed at the
 // sandbox gateway without a webhook, and returns the webhooks to be sent.
 func (g Ground) payments(ctx context.Context, gateway *wire.Client) ([][]byte, error) {
-	m, err := g.makeSale(ctx, seatsASale, 0)
+	m, err := g.makeSale(ctx, party*confirms, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (g Ground) payments(ctx context.Context, gateway *wire.Client) ([][]byte, e
 	if err != nil {
 		return nil, err
 	}
-	list := pairs(seatsASale)
+	list := pairs(party * confirms)
 	hooks := make([][]byte, confirms)
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(workersWrite)

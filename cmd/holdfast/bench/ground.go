@@ -26,8 +26,8 @@ import (
 
 // Sizes of what is measured on.
 const (
-	seatsASale = 12_000 // of hold and confirm: enough for a turn of two seats each
-	poolSize   = 4      // connections, as a replica has (shared/store)
+	seatsASale = 8_000 // of hold: enough for a turn of two seats each
+	poolSize   = 4     // connections, as a replica has (shared/store)
 	class      = "standard"
 	party      = 2
 )
@@ -38,7 +38,7 @@ type Ground struct {
 	Platform *platform.Running
 	// Serve starts a function, or "echo", with the template's server as a
 	// process of its own.
-	Serve func(ctx context.Context, name string) (*Server, error)
+	Serve func(name string) (*Server, error)
 
 	serial *atomic.Int64
 }
@@ -147,10 +147,12 @@ func (g Ground) makeSale(ctx context.Context, seats int, draw time.Duration) (ma
 	if err != nil {
 		return m, err
 	}
-	answer, err := call(ctx, "catalog", http.MethodPost, "", body, headers("Authorization", "Bearer "+token,
-		"Idempotency-Key", fmt.Sprintf("bench-sale-%d", g.serial.Add(1))), http.StatusCreated)
-	if err != nil {
-		return m, err
+	auth := headers("Authorization", "Bearer "+token, "Idempotency-Key", fmt.Sprintf("bench-sale-%d", g.serial.Add(1)))
+	answer, err := call(ctx, "catalog", http.MethodPost, "", body, auth, http.StatusCreated)
+	if err != nil { // a machine that is busy with other things may need a second try
+		if answer, err = call(ctx, "catalog", http.MethodPost, "", body, auth, http.StatusCreated); err != nil {
+			return m, err
+		}
 	}
 	var ids struct {
 		Sale string `json:"sale"`
@@ -285,6 +287,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'CAD', now(), $12, $12)`
 )
 
 // NewGround makes the ground of a benchmark.
-func NewGround(p *platform.Running, serve func(ctx context.Context, name string) (*Server, error)) Ground {
+func NewGround(p *platform.Running, serve func(name string) (*Server, error)) Ground {
 	return Ground{Platform: p, Serve: serve, serial: new(atomic.Int64)}
 }

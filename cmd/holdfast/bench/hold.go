@@ -83,7 +83,7 @@ func (g Ground) holdContest(ctx context.Context) (*contest, error) {
 		}, len(list), nil
 	}
 	return &contest{
-		workers: workersWrite, close: owner.Close,
+		workers: workersWrite, rounds: 5, each: 2 * time.Second, close: owner.Close,
 		what: "the bare driver: BEGIN, conditional UPDATE of the seats, INSERT booking, COMMIT in one batch",
 		sides: []side{
 			{"ours", ours(false), tree},

@@ -17,7 +17,7 @@ import (
 
 const (
 	workersJoin = 256    // a crowd's join waits for Redis and the stream: many at a time
-	joins       = 60_000 // people of a turn
+	joins       = 40_000 // people of a turn
 )
 
 // joinContest: joining an open draw, against the room's script alone, one call
@@ -80,7 +80,7 @@ func (g Ground) joinContest(ctx context.Context) (*contest, error) {
 		}, joins, nil
 	}
 	return &contest{
-		workers: workersJoin, close: func() { _ = rdb.Close() },
+		workers: workersJoin, rounds: 9, each: time.Second, close: func() { _ = rdb.Close() },
 		what:  "the join script alone, one call a person",
 		sides: []side{{"ours", ours, tree}, {"limit", limit, tree}},
 	}, nil

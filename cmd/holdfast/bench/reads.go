@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"handler/function/cmd/holdfast/proc"
 	"handler/function/cmd/holdfast/wire"
@@ -22,7 +23,7 @@ func (g Ground) pollContest(ctx context.Context) (*contest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.readContest(ctx, "join-room", url.Values{"room": {m.room}})
+	return g.readContest("join-room", url.Values{"room": {m.room}})
 }
 
 // mapContest: the seat map, against an echo function.
@@ -31,13 +32,13 @@ func (g Ground) mapContest(ctx context.Context) (*contest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.readContest(ctx, "seat-map", url.Values{"sale": {m.sale}, "from": {"0"}, "to": {"1"}, "class": {class}})
+	return g.readContest("seat-map", url.Values{"sale": {m.sale}, "from": {"0"}, "to": {"1"}, "class": {class}})
 }
 
 // readContest asks two processes with the template's server by turns, with the
 // same query: the function, and an echo.
-func (g Ground) readContest(ctx context.Context, name string, q url.Values) (*contest, error) {
-	c := &contest{workers: workersRead, what: "an echo function on the template's server"}
+func (g Ground) readContest(name string, q url.Values) (*contest, error) {
+	c := &contest{workers: workersRead, rounds: 15, each: time.Second, what: "an echo function on the template's server"}
 	var closers []func()
 	c.close = func() {
 		for _, f := range closers {
@@ -45,7 +46,7 @@ func (g Ground) readContest(ctx context.Context, name string, q url.Values) (*co
 		}
 	}
 	for i, who := range []string{name, "echo"} {
-		s, err := g.Serve(ctx, who)
+		s, err := g.Serve(who)
 		if err != nil {
 			c.close()
 			return nil, err
