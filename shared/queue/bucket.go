@@ -23,12 +23,14 @@ const (
 	localBuckets = 100_000
 	// bucketWait bounds a call: a limiter must not be slower than what it guards.
 	bucketWait = 250 * time.Millisecond
+	// looseBurst is the burst from which a token more a replica does not matter.
+	looseBurst = 20
 )
 
 // Buckets are token buckets: in the replica first, so that a flood costs no call,
-// then in Redis, so that replicas share them. A bucket that is full in the
-// replica is not asked for in Redis: whoever comes for the first time costs no
-// call either, and n replicas give at most n tokens more. While Redis is away the
+// then in Redis, so that replicas share them. A large bucket (looseBurst) that is
+// full in the replica is not asked for in Redis: whoever comes for the first time
+// costs no call either, and n replicas give at most n tokens more. While Redis is away the
 // replica's own limits hold (field case 58).
 type Buckets struct {
 	client *Client
@@ -65,7 +67,7 @@ func (b *Buckets) Take(ctx context.Context, key string, rate float64, burst int)
 	if wait > 0 {
 		return false, wait
 	}
-	if full || b.client == nil || b.client.Down() {
+	if full && burst >= looseBurst || b.client == nil || b.client.Down() {
 		return true, 0
 	}
 	wait, err := b.redis.Do(ctx, bucketAsk{key: key, each: each, burst: burst})

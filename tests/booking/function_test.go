@@ -19,6 +19,7 @@ import (
 	"handler/function/shared/fn"
 	"handler/function/shared/key"
 	"handler/function/shared/room"
+	"handler/function/tests/contract"
 	"handler/function/tests/harness"
 
 	handler "github.com/openfaas/templates-sdk/go-http"
@@ -76,16 +77,13 @@ type reply struct {
 	raw    []byte
 }
 
-func call(t testing.TB, handle func(handler.Request) (handler.Response, error), method, query, body string, header http.Header) reply {
+func call(t testing.TB, function string, method, query, body string, header http.Header) reply {
 	t.Helper()
 	req := handler.Request{Method: method, QueryString: query, Body: []byte(body), Header: header}
 	if header == nil {
 		req.Header = http.Header{}
 	}
-	res, err := handle(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := contract.Call(t, function, map[string]func(handler.Request) (handler.Response, error){"hold": hold.Handle, "seat-map": seatmap.Handle}[function], req)
 	r := reply{status: res.StatusCode, header: res.Header, raw: res.Body}
 	if len(res.Body) > 0 && res.Header.Get("Content-Encoding") == "" {
 		if err := json.Unmarshal(res.Body, &r.body); err != nil {
@@ -112,7 +110,7 @@ func (f *functions) testHold(t *testing.T) {
 		return http.Header{"Authorization": {"Bearer " + f.token("anna", "", "")}, "Idempotency-Key": {key}}
 	}
 	body := fmt.Sprintf(`{"sale":"%d","class":"second","from":"0","to":"2","quantity":2,"prefer":{"together":true},"passengers":[{"name":"Anna"}]}`, sale.ID)
-	first := call(t, hold.Handle, "POST", "", body, header("k1"))
+	first := call(t, "hold", "POST", "", body, header("k1"))
 	if first.status != 201 || first.body["state"] != "held" || first.header.Get("Idempotent-Replay") != "" || len(first.body["seats"].([]any)) != 2 {
 		t.Fatalf("%d %s", first.status, first.raw)
 	}
@@ -121,7 +119,7 @@ func (f *functions) testHold(t *testing.T) {
 			t.Errorf("no %s in %s", field, first.raw)
 		}
 	}
-	replay := call(t, hold.Handle, "POST", "", body, header("k1"))
+	replay := call(t, "hold", "POST", "", body, header("k1"))
 	if replay.status != 201 || replay.header.Get("Idempotent-Replay") != "true" || replay.body["server_time"] == first.body["server_time"] {
 		t.Errorf("replay: %d %v %s", replay.status, replay.header, replay.raw)
 	}
@@ -131,17 +129,17 @@ func (f *functions) testHold(t *testing.T) {
 		t.Errorf("another answer: %v, not %v", replay.body, first.body)
 	}
 	seats, _ := json.Marshal(first.body["seats"])
-	again := call(t, hold.Handle, "POST", "", fmt.Sprintf(`{"sale":"%d","class":"second","from":"0","to":"2","seats":%s}`, sale.ID, seats), header("k2"))
+	again := call(t, "hold", "POST", "", fmt.Sprintf(`{"sale":"%d","class":"second","from":"0","to":"2","seats":%s}`, sale.ID, seats), header("k2"))
 	if again.status != 200 || again.body["booking"] != first.body["booking"] {
 		t.Errorf("the same seats: %d %s", again.status, again.raw)
 	}
 	id := first.body["booking"].(string)
-	renamed := call(t, hold.Handle, "POST", "", `{"booking":"`+id+`","passengers":[{"name":"Zoë"},{"name":"张伟"}]}`, header("k3"))
+	renamed := call(t, "hold", "POST", "", `{"booking":"`+id+`","passengers":[{"name":"Zoë"},{"name":"张伟"}]}`, header("k3"))
 	if renamed.status != 200 || !strings.Contains(string(renamed.raw), "张伟") {
 		t.Errorf("rename: %d %s", renamed.status, renamed.raw)
 	}
 	for query, want := range map[string]int{"booking=" + id: 200, "locator=" + first.body["locator"].(string): 200, "": 200, "booking=x": 404, "number=1": 400} {
-		if got := call(t, hold.Handle, "GET", query, "", header("")); got.status != want {
+		if got := call(t, "hold", "GET", query, "", header("")); got.status != want {
 			t.Errorf("GET %s: %d %s", query, got.status, got.raw)
 		}
 	}
@@ -159,7 +157,7 @@ func (f *functions) testHold(t *testing.T) {
 		"both kinds":           {`{"booking":"` + id + `","quantity":1,"passengers":[{"name":"x"}]}`, header("x3"), 422, "invalid"},
 		"a wrong kind of sale": {`{"sale":7}`, header("x4"), 400, "bad-request"},
 	} {
-		got := call(t, hold.Handle, "POST", "", test.body, test.header)
+		got := call(t, "hold", "POST", "", test.body, test.header)
 		if got.status != test.status || got.body["code"] != test.code {
 			t.Errorf("%s: %d %s", what, got.status, got.raw)
 		}
@@ -201,7 +199,7 @@ func (f *functions) testNoAdmission(t *testing.T) {
 		if token != "" {
 			h.Set("Admit-Token", token)
 		}
-		return call(t, hold.Handle, "POST", "", body, h)
+		return call(t, "hold", "POST", "", body, h)
 	}
 	for token, code := range tokens {
 		got := post(token)
@@ -220,7 +218,7 @@ func (f *functions) testNoAdmission(t *testing.T) {
 	before, from := calls(), time.Now()
 	got := together(2000, func(i int) string {
 		h := http.Header{"Authorization": {bearers[i%200]}, "Idempotency-Key": {fmt.Sprint("k", i)}, "Admit-Token": {f.admitOf(i, good)}}
-		return fmt.Sprint(call(t, hold.Handle, "POST", "", body, h).body["code"])
+		return fmt.Sprint(call(t, "hold", "POST", "", body, h).body["code"])
 	})
 	took := time.Since(from).Seconds()
 	if got["admit-other"]+got["admit-required"] != 2000 {
@@ -240,11 +238,11 @@ func (f *functions) testNoAdmission(t *testing.T) {
 	}
 	// A seller of the organisation, and everyone where the room is off, need none.
 	seller := http.Header{"Authorization": {"Bearer " + f.token("desk", account.Seller, "o")}, "Idempotency-Key": {"s1"}}
-	if got := call(t, hold.Handle, "POST", "", body, seller); got.status != 201 {
+	if got := call(t, "hold", "POST", "", body, seller); got.status != 201 {
 		t.Errorf("a seller: %d %s", got.status, got.raw)
 	}
 	seller.Set("Authorization", "Bearer "+f.token("desk", account.Seller, "another"))
-	if got := call(t, hold.Handle, "POST", "", body, seller); got.body["code"] != "admit-required" {
+	if got := call(t, "hold", "POST", "", body, seller); got.body["code"] != "admit-required" {
 		t.Errorf("another organisation's seller: %d %s", got.status, got.raw)
 	}
 	off := room.Off
@@ -253,7 +251,7 @@ func (f *functions) testNoAdmission(t *testing.T) {
 	}
 	for end := time.Now().Add(5 * time.Second); ; {
 		h := http.Header{"Authorization": {bearers[3]}, "Idempotency-Key": {fmt.Sprint("off", f.keys.Add(1))}}
-		got := call(t, hold.Handle, "POST", "", body, h)
+		got := call(t, "hold", "POST", "", body, h)
 		if got.status == 201 {
 			break
 		}
@@ -285,11 +283,11 @@ func mustKeys(t *testing.T, app *fn.App, name string) (ring key.Ring) {
 func (f *functions) testMap(t *testing.T) {
 	sale := f.shown(2, 1000)
 	query := fmt.Sprintf("sale=%d&from=0&to=2&class=second", sale.ID)
-	plain := call(t, seatmap.Handle, "GET", query, "", nil)
+	plain := call(t, "seat-map", "GET", query, "", nil)
 	if plain.status != 200 || plain.header.Get("Cache-Control") != "public, max-age=1" || plain.body["stale"] != false {
 		t.Fatalf("%d %v %s", plain.status, plain.header, plain.raw)
 	}
-	zipped := call(t, seatmap.Handle, "GET", query, "", http.Header{"Accept-Encoding": {"gzip, br"}})
+	zipped := call(t, "seat-map", "GET", query, "", http.Header{"Accept-Encoding": {"gzip, br"}})
 	r, err := gzip.NewReader(bytes.NewReader(zipped.raw))
 	if err != nil {
 		t.Fatal(err)
@@ -298,12 +296,12 @@ func (f *functions) testMap(t *testing.T) {
 		t.Errorf("%d bytes as sent, %d unpacked, %v", len(zipped.raw), len(back), err)
 	}
 	tag := http.Header{"If-None-Match": {`"x", ` + strings.TrimPrefix(plain.header.Get("ETag"), "W/")}}
-	if same := call(t, seatmap.Handle, "GET", query, "", tag); same.status != 304 || len(same.raw) != 0 || same.header.Get("ETag") == "" {
+	if same := call(t, "seat-map", "GET", query, "", tag); same.status != 304 || len(same.raw) != 0 || same.header.Get("ETag") == "" {
 		t.Errorf("%d %v", same.status, same.header)
 	}
 	h := f.holdOne(sale)
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if got := call(t, seatmap.Handle, "GET", query, "", tag); got.status == 200 {
+		if got := call(t, "seat-map", "GET", query, "", tag); got.status == 200 {
 			if left := got.body["classes"].([]any)[0].(map[string]any)["left"]; left != 999.0 {
 				t.Errorf("%v left beside %v", left, h.Seats)
 			}
@@ -320,7 +318,7 @@ func (f *functions) testMap(t *testing.T) {
 		fmt.Sprintf("sale=%d&from=0&to=2&class=x", sale.ID): 422,
 		query + "&x=1": 400,
 	} {
-		if got := call(t, seatmap.Handle, "GET", query, "", nil); got.status != want {
+		if got := call(t, "seat-map", "GET", query, "", nil); got.status != want {
 			t.Errorf("%s: %d %s", query, got.status, got.raw)
 		}
 	}
@@ -336,7 +334,7 @@ func (f *functions) testLimit(t *testing.T) {
 	sale := f.shown(1, 10)
 	body := fmt.Sprintf(`{"sale":"%d","class":"second","from":"0","to":"1","quantity":1}`, sale.ID)
 	post := func(who string, i int) reply {
-		return call(t, hold.Handle, "POST", "", body, http.Header{"Authorization": {"Bearer " + f.token(who, "", "")}, "Idempotency-Key": {fmt.Sprint(i)}})
+		return call(t, "hold", "POST", "", body, http.Header{"Authorization": {"Bearer " + f.token(who, "", "")}, "Idempotency-Key": {fmt.Sprint(i)}})
 	}
 	refused := 0
 	for i := range 200 {

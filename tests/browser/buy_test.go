@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"handler/function/tests/contract"
 	"handler/function/tests/harness"
 )
 
@@ -67,7 +68,7 @@ func (c *caller) call(method, path string, body, into any) {
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := (&http.Client{Transport: &contract.Transport{Breach: func(err error) { c.Errorf("contract: %v", err) }}}).Do(req)
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package contract
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,11 +14,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/legacy"
+	handler "github.com/openfaas/templates-sdk/go-http"
 )
 
 // Load reads and validates the contract, once a process.
@@ -134,6 +137,36 @@ func Check(method, path, query string, status int, header http.Header, body []by
 		return fmt.Errorf("%s %s answered %d without Retry-After", method, path, status)
 	}
 	return nil
+}
+
+// Call calls a function's handler as OpenFaaS does and checks its answer against
+// the contract. Errors of both end up in t.
+func Call(t testing.TB, function string, handle func(handler.Request) (handler.Response, error), req handler.Request) handler.Response {
+	t.Helper()
+	res, err := handle(req)
+	if err != nil {
+		t.Fatalf("%s returned the Go error %v", function, err)
+	}
+	if err := Check(req.Method, "/function/"+function, req.QueryString, res.StatusCode, res.Header, plain(res)); err != nil {
+		t.Errorf("contract: %v", err)
+	}
+	return res
+}
+
+// plain is the body of an answer, unpacked where it is sent packed.
+func plain(res handler.Response) []byte {
+	if res.Header.Get("Content-Encoding") != "gzip" {
+		return res.Body
+	}
+	r, err := gzip.NewReader(bytes.NewReader(res.Body))
+	if err != nil {
+		return res.Body
+	}
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return res.Body
+	}
+	return b
 }
 
 // EmptySchemas lists the places of the contract whose schema says nothing.

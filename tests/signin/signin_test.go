@@ -22,6 +22,7 @@ import (
 	"handler/function/shared/problem"
 	"handler/function/shared/queue"
 	"handler/function/shared/text"
+	"handler/function/tests/contract"
 	"handler/function/tests/harness"
 )
 
@@ -281,10 +282,7 @@ func TestFunction(t *testing.T) {
 	}
 	fn.SetDefault(fn.NewApp(fn.Config{Secrets: secrets, Test: true}))
 	call := func(body string) (int, map[string]any) {
-		res, err := function.Handle(handler.Request{Method: "POST", Body: []byte(body), Header: map[string][]string{"Accept-Language": {"zh"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := contract.Call(t, "sign-in", function.Handle, handler.Request{Method: "POST", Body: []byte(body), Header: map[string][]string{"Accept-Language": {"zh"}}})
 		var v map[string]any
 		if err := json.Unmarshal(res.Body, &v); err != nil {
 			t.Fatalf("%s: %v", res.Body, err)

@@ -21,6 +21,7 @@ import (
 	"handler/function/shared/id"
 	"handler/function/shared/key"
 	"handler/function/shared/ticket"
+	"handler/function/tests/contract"
 	"handler/function/tests/harness"
 )
 
@@ -60,11 +61,7 @@ func TestFunction(t *testing.T) {
 		if accept != "" {
 			h.Set("Accept", accept)
 		}
-		res, err := function.Handle(handler.Request{Method: method, QueryString: query, Body: []byte(body), Header: h})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res
+		return contract.Call(t, "ticket", function.Handle, handler.Request{Method: method, QueryString: query, Body: []byte(body), Header: h})
 	}
 	code := func(res handler.Response) string {
 		var p struct{ Code string }
