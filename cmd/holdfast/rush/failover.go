@@ -70,7 +70,7 @@ func (f *Failover) Promote(ctx context.Context, tell func(string, ...any)) error
 	}
 	r := redis.NewClient(&redis.Options{Addr: local(f.replica.Port), Password: f.password})
 	defer r.Close()
-	if err := r.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
+	if err := r.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 		return fmt.Errorf("promote the replica: %w", err)
 	}
 	f.front.point(local(f.replica.Port))
