@@ -40,6 +40,11 @@ func (c *benchCmd) Run(ctx context.Context, out *output) error {
 	if err := os.Chmod(temp, 0o755); err != nil { // Postgres, not run as root, must reach it
 		return err
 	}
+	// Functions inside one process would share a larger pool: here it is a
+	// replica's, as the bare driver's is.
+	if err := os.Setenv("HOLDFAST_POOL", strconv.Itoa(bench.PoolSize)); err != nil {
+		return err
+	}
 	out.log("starting services of our own")
 	p, err := startPlatform(ctx, platform.Options{Data: temp, NoTriggers: true})
 	if err != nil {

@@ -27,10 +27,12 @@ import (
 // Sizes of what is measured on.
 const (
 	seatsASale = 8_000 // of hold: enough for a turn of two seats each
-	poolSize   = 4     // connections, as a replica has (shared/store)
 	class      = "standard"
 	party      = 2
 )
+
+// PoolSize is how many connections each side has: a replica's (shared/store).
+const PoolSize = 4
 
 // Ground is the platform that a benchmark stands on: services and schema, with
 // every function inside this process and without triggers.
@@ -197,7 +199,7 @@ func (g Ground) owner(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf.MaxConns = poolSize
+	conf.MaxConns = PoolSize
 	return pgxpool.NewWithConfig(ctx, conf)
 }
 
