@@ -96,5 +96,5 @@ func post(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) 
 	if answer.Joined {
 		status = http.StatusCreated
 	}
-	return fn.JSON(status, answer).With("Cache-Control", "no-store"), nil
+	return fn.Bytes(status, "application/json", answer.JSON()).With("Cache-Control", "no-store"), nil
 }

@@ -44,7 +44,7 @@ type Answer struct {
 	PlaceToken     string          `json:"place_token"`
 	Place          *int64          `json:"place"`
 	State          State           `json:"state"`
-	Status         json.RawMessage `json:"status"`
+	Status         json.RawMessage `json:"-"` // the same bytes for everyone: see JSON
 	PollAfterMS    int64           `json:"poll_after_ms"`
 	AdmitToken     string          `json:"admit_token,omitempty"`
 	AdmitFor       string          `json:"admit_for,omitempty"`
@@ -52,6 +52,18 @@ type Answer struct {
 	Notice         string          `json:"notice,omitempty"`
 
 	Joined bool `json:"-"` // a place was taken now: 201
+}
+
+// JSON is the answer as api.md has it. The status is put in as it is: it was
+// encoded once for everyone.
+func (a Answer) JSON() []byte {
+	b, err := json.Marshal(a)
+	if err != nil {
+		panic("room: an answer that is no JSON: " + err.Error())
+	}
+	b = append(b[:len(b)-1], `,"status":`...)
+	b = append(b, a.Status...)
+	return append(b, '}')
 }
 
 // Join takes a place or tells where one stands; it admits who is served.
@@ -478,7 +490,9 @@ func pollAfter(state State, doc *document, place int64, now time.Time) time.Dura
 }
 
 func (sn *snapshot) mark(account string) uint64 {
-	return mark(sn.seed, sn.line.room, sn.doc.Generation, account)
+	of := sn.marks.Get().(func(string) uint64)
+	defer sn.marks.Put(of)
+	return of(account)
 }
 
 // isBusy says whether err only means that a service is away.

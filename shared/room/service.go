@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -111,6 +112,7 @@ type view struct {
 	room  int64
 	joins *queue.Gather[person, taken] // of the present generation
 
+	loading  atomic.Bool
 	mu       sync.Mutex
 	missing  bool      // there is no such room
 	loadedAt time.Time // zero: never
@@ -125,7 +127,8 @@ type snapshot struct {
 	newAt  time.Time // when this replica first saw this document: clocks differ
 	public []byte    // the status as JSON, as of its loading
 	seed   [32]byte
-	list   *List // nil until it is stored and fetched
+	marks  *sync.Pool // of markers of this generation
+	list   *List      // nil until it is stored and fetched
 	line   line
 	sales  []int64
 }
@@ -150,7 +153,8 @@ func (s *Service) view(room int64) *view {
 	return v
 }
 
-// look is the room's snapshot, at most half a second old where that can be had.
+// look is the room's snapshot, at most half a second old where that can be had (a
+// second for who comes while it is being fetched).
 // Errors: not-found; unavailable when nothing is known of the room and neither
 // Redis nor Postgres answers.
 func (s *Service) look(ctx context.Context, room int64) (*snapshot, error) {
@@ -172,9 +176,14 @@ func (s *Service) look(ctx context.Context, room int64) (*snapshot, error) {
 			}
 			return snap, nil
 		}
+		if snap != nil && age < 2*kept && v.loading.Load() {
+			return snap, nil // whoever asked first fetches; the crowd does not stand still for it
+		}
 		done := s.flights.DoChan("look:"+string(decimal(room)), func() (any, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 			defer cancel()
+			v.loading.Store(true)
+			defer v.loading.Store(false)
 			return nil, s.load(ctx, v)
 		})
 		select {
@@ -329,13 +338,15 @@ func (s *Service) snapshot(ctx context.Context, room int64, doc *document, gone 
 	}
 	snap.markGone(gone)
 	if last != nil && last.doc.Generation == doc.Generation {
-		snap.seed, snap.list = last.seed, last.list
+		snap.seed, snap.marks, snap.list = last.seed, last.marks, last.list
 	} else {
 		seed, ok := SeedFor(s.Draw, room, doc.Generation, doc.commitment())
 		if !ok {
 			return nil, errors.New("room: no key of draw-secret made this room's commitment")
 		}
 		snap.seed = seed
+		generation := doc.Generation
+		snap.marks = &sync.Pool{New: func() any { return marker(seed, room, generation) }}
 	}
 	if doc.Listed && snap.list == nil {
 		list, err := s.fetchList(ctx, snap.line, doc.DrawListHash)

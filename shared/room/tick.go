@@ -336,7 +336,8 @@ func (s *Service) count(ctx context.Context, r *claimed, doc *document) counted 
 	for _, sale := range r.Sales {
 		n, err := s.Count(ctx, sale)
 		if problem.Is(err, problem.NotFound) {
-			continue // the sale was not made after all
+			c.ended = false // not made yet, or not after all
+			continue
 		}
 		if err != nil {
 			slog.Warn("room: a sale could not be counted", "sale", sale, "error", err)
