@@ -56,13 +56,14 @@ type Count struct {
 // Service answers for all rooms in one replica. It is safe for concurrent use.
 type Service struct {
 	Options
-	joins   *joins
-	buckets *queue.Buckets
-	owner   string // names this replica in leases
-	flights singleflight.Group
-	admits  *queue.Gather[admitAsk, admitted]
-	issued  *memory
-	listing sync.Mutex // held while a page of a list is written
+	joins     *joins
+	buckets   *queue.Buckets
+	strangers *queue.Buckets // this replica's own
+	owner     string         // names this replica in leases
+	flights   singleflight.Group
+	admits    *queue.Gather[admitAsk, admitted]
+	issued    *memory
+	listing   sync.Mutex // held while a page of a list is written
 
 	mu    sync.Mutex
 	views map[int64]*view
@@ -82,6 +83,8 @@ const (
 	unknownKept = 5 * time.Second        // that there is no such room
 	roomOfKept  = 10 * time.Second
 	maxViews    = 10_000
+
+	strangerRate, strangerBurst = 20.0, 100 // looks into Postgres for rooms not known, a replica
 )
 
 // New makes a Service.
@@ -90,7 +93,7 @@ func New(o Options) *Service {
 		o.Clock = clock.System
 	}
 	s := &Service{
-		Options: o, joins: newJoins(o.Bus, o.StreamReplicas), buckets: queue.NewBuckets(o.Redis, o.Clock),
+		Options: o, joins: newJoins(o.Bus, o.StreamReplicas), buckets: queue.NewBuckets(o.Redis, o.Clock), strangers: queue.NewBuckets(nil, o.Clock),
 		owner: randomName(), issued: newMemory(memoryMax), views: map[int64]*view{}, rooms: map[int64]known{},
 	}
 	s.admits = queue.NewGather(admitBatch, 2, s.admitAll)
@@ -223,11 +226,15 @@ func (v *view) keep(now time.Time, snap *snapshot, missing bool) {
 	}
 }
 
-// forget makes the next look load anew.
+// forget makes the next look load anew. What was known stays until then: a batch
+// of joins that runs meanwhile must not find nothing, and the list is not
+// fetched again.
 func (v *view) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.loadedAt = time.Time{}
+	if !v.loadedAt.IsZero() {
+		v.loadedAt = time.Unix(0, 0)
+	}
 }
 
 // load fetches the status: from Redis, else from Postgres, else what was known
@@ -237,6 +244,12 @@ func (s *Service) load(ctx context.Context, v *view) error {
 	last, _, _ := v.known(now)
 	doc, gone, err := s.fromRedis(ctx, v.room)
 	fresh := err == nil
+	if doc == nil && last == nil {
+		// A room that nobody has published, or a guess: guesses must stay cheap.
+		if ok, after := s.strangers.Take(ctx, "", strangerRate, strangerBurst); !ok {
+			return problem.New(problem.TooManyRequests, "Too many requests. Please wait a moment.").After(after)
+		}
+	}
 	if doc == nil {
 		stored, missing, dberr := s.fromPostgres(ctx, v.room)
 		switch {

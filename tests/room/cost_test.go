@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"handler/function/shared/problem"
 	"handler/function/shared/room"
 )
 
@@ -104,4 +105,28 @@ func TestWaitingCostsNothing(t *testing.T) {
 	}
 	until(t, "the list", func() bool { tick(); return status(t, s, id).DrawListHash != "" })
 	measure("after the draw", room.Waiting)
+}
+
+// Guessing at room ids costs Postgres a bounded number of looks.
+func TestGuessedRoomsAreCheap(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	s := w.replica("")
+	id := w.room(room.Settings{Draw: seconds(600)})
+	status(t, s, id)
+	before := postgresCalls(t, w)
+	refused := 0
+	for i := range 2_000 {
+		switch _, err := s.Status(context.Background(), int64(1_000+i)); code(err) {
+		case problem.NotFound:
+		case problem.TooManyRequests:
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if looks := postgresCalls(t, w) - before; looks > 400 || refused == 0 {
+		t.Fatalf("%d statements for 2,000 guesses, %d refused", looks, refused)
+	}
+	status(t, s, id) // who is no guess is served
 }
