@@ -3,7 +3,6 @@ package room
 import (
 	"encoding/hex"
 	"encoding/json"
-	"strconv"
 	"time"
 )
 
@@ -107,9 +106,4 @@ func (d *document) at(now time.Time, fresh bool) Status {
 func (d *document) commitment() []byte {
 	b, _ := hex.DecodeString(d.DrawCommitment)
 	return b
-}
-
-func (d *document) roomID() int64 {
-	n, _ := strconv.ParseInt(d.Room, 10, 64)
-	return n
 }
