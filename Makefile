@@ -19,7 +19,7 @@ run: setup-run build
 
 test: setup-test build lint
 	cd tools && go test ./...
-	HOLDFAST_TEST_BINARY='$(CURDIR)/bin/holdfast' bin/testrun -skips tests/skips.txt -timeout 30m $(TESTS)
+	HOLDFAST_TEST_BINARY='$(CURDIR)/bin/holdfast' bin/testrun -skips tests/skips.txt -- -timeout 30m $(TESTS)
 
 # One after another: they measure, and must not disturb each other.
 bench: setup-run build
