@@ -164,14 +164,15 @@ func (s *Service) enter(ctx context.Context, snap *snapshot, at *standing) (*sna
 			}
 			continue
 		}
-		if snap.list == nil && (got.code == lateNow || got.code == lateBefore) {
+		if snap.list == nil && (got.code == lateNow || got.code == lateBefore || got.code == inList) {
 			// The list was stored between our look and the script's run.
 			if snap, err = s.again(ctx, snap); err != nil {
 				return snap, err
 			}
-			if snap.list == nil {
+			if snap.list == nil || snap.doc.Generation != p.generation {
 				return snap, busy()
 			}
+			drawn = snap.list.place(m)
 		}
 		at.settle(snap, got, drawn)
 		return snap, s.sign(snap, at)
@@ -328,6 +329,11 @@ func (s *Service) runJoins(v *view, people []person) ([]taken, error) {
 		if p.generation != snap.doc.Generation {
 			out[i].reset = true
 			continue
+		}
+		if snap.list != nil && p.want == "" && snap.list.place(snap.mark(p.account)) > 0 {
+			// Who asked before the list was known here, and is in it, must not be
+			// given a late number.
+			people[i].want = "d"
 		}
 		now = append(now, i)
 	}
