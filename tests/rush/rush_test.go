@@ -90,6 +90,7 @@ func lastLines(s string, n int) string {
 // A crowd of 1,500 meets killed functions and an emptied Redis in every phase:
 // nobody loses a place, every seat is sold once and paid for.
 func TestRush(t *testing.T) {
+	t.Parallel()
 	r := rush(t, "--people", "1500", "--window", "12s", "--draw", "16s", "--seats", "160", "--party", "2",
 		"--hold", "8s", "--admit", "100", "--flush", "draw,wait,admit", "--kill-functions")
 	if r.Joined != 1500 || r.JoinsFirstFailed != 0 || r.JoinsFirstOK+r.JoinsFirstKilled < 1400 {
@@ -112,6 +113,7 @@ func TestRush(t *testing.T) {
 // A lagging replica of Redis takes over while the old master still serves, on
 // a train whose buyers travel between any stops.
 func TestRushFailover(t *testing.T) {
+	t.Parallel()
 	r := rush(t, "--people", "600", "--window", "6s", "--draw", "4s", "--seats", "60", "--party", "2", "--legs", "4",
 		"--hold", "6s", "--admit", "50", "--promote", "wait")
 	if r.Joined != 600 || r.JoinsFirstFailed != 0 {
