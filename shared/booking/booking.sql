@@ -32,3 +32,14 @@ SELECT let_go_booking($1, $2, $3, $4, $5);
 
 -- name: cancel
 SELECT cancel_booking($1, $2, $3, $4, $5);
+
+-- name: ended-sales
+-- Sales with holds that ended at least $1 ago: a look without locks (SQL rule 8).
+SELECT DISTINCT sale_id FROM booking WHERE state = 'held' AND ends_at <= now() - $1::interval ORDER BY sale_id LIMIT $2;
+
+-- name: expire
+SELECT expire_ended_holds($1, $2);
+
+-- name: paid
+-- Whether an admission has led to a booking that was paid.
+SELECT EXISTS (SELECT 1 FROM booking WHERE sale_id = $1 AND admission = $2 AND state IN ('booked', 'cancelled'));

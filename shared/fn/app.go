@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -29,6 +30,7 @@ type Config struct {
 	PublicURL      string         // the gateway as customers see it, without a slash at the end
 	SandboxURL     string         // the sandbox gateway's API
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
+	Pool           int32          // connections to Postgres; 0: the size of a replica
 }
 
 // DefaultSecrets is where OpenFaaS mounts secrets.
@@ -43,6 +45,14 @@ func configFromEnv() (Config, error) {
 	}
 	if c.Secrets == "" {
 		c.Secrets = DefaultSecrets
+	}
+	// Set by the workbench, where one process may serve every function.
+	if s := os.Getenv("HOLDFAST_POOL"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil || n < 1 || n > 64 {
+			return c, fmt.Errorf("fn: HOLDFAST_POOL must be 1 to 64, not %q", s)
+		}
+		c.Pool = int32(n)
 	}
 	if c.Audience == "" {
 		c.Audience = account.DefaultAudience
@@ -156,6 +166,9 @@ func (a *App) DB() (*store.DB, error) {
 		url, err := a.Secret("postgres-url")
 		if err != nil {
 			return nil, err
+		}
+		if a.Config.Pool > 0 {
+			return store.OpenSize(url, a.Config.Pool)
 		}
 		return store.Open(url)
 	})

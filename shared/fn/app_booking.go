@@ -35,25 +35,27 @@ func (a *App) Bookings() (*booking.Service, error) {
 	})
 }
 
-// modeKept is how long a replica believes what it read about a room's mode.
-const modeKept = time.Second
+// lookKept is how long a replica believes what it read about a room.
+const lookKept = time.Second
 
-// modes remembers which rooms are switched off.
-type modes struct {
+// looks remembers what was read about rooms.
+type looks struct {
 	mu  sync.Mutex
-	all map[int64]mode
+	all map[int64]look
 }
 
-type mode struct {
-	off bool
-	at  time.Time
+type look struct {
+	off        bool  // switched off
+	generation int64 // 0: not known
+	at         time.Time
 }
 
 // Admission is the admission that the caller shows for a sale: verified by its
-// signature alone, before anything asks Postgres (law 7). The zero Admit is for
-// sales without a room, or with one that is switched off, and for sellers of the
-// sale's own organisation. what is room.ForHold or room.ForStandby. Errors:
-// admit-required, admit-expired, admit-other, bad-token.
+// signature, and by what this replica knows of the room, which it reads at most
+// once a second whoever calls (law 7). The zero Admit is for sales without a
+// room, or with one that is switched off, and for sellers of the sale's own
+// organisation. what is room.ForHold or room.ForStandby. Errors: admit-required,
+// admit-expired, admit-other, bad-token, room-reset.
 func (r *Request) Admission(ctx context.Context, app *App, sale *catalog.Sale, who account.Account, what string) (room.Admit, error) {
 	if sale.Room == 0 || who.Role == account.Seller && who.Org == sale.Org {
 		return room.Admit{}, nil
@@ -66,34 +68,46 @@ func (r *Request) Admission(ctx context.Context, app *App, sale *catalog.Sale, w
 	if err == nil {
 		err = admit.Check(sale.Room, who.ID, what)
 	}
-	if err != nil && app.roomOff(ctx, sale.Room) {
+	now := app.lookAt(ctx, sale.Room)
+	switch {
+	case err != nil && now.off:
 		return room.Admit{}, nil
+	case err == nil && admit.Generation < now.generation:
+		return room.Admit{}, room.WasReset()
 	}
 	return admit, err
 }
 
-// roomOff says whether a room is switched off, as read at most once a second.
-// While Postgres is away the last answer stands.
-func (a *App) roomOff(ctx context.Context, id int64) bool {
-	known, err := once(a, "modes", func() (*modes, error) { return &modes{all: map[int64]mode{}}, nil })
+// lookAt is what is known of a room, read at most once a second. While one call
+// reads it anew, and while Postgres is away, the last answer stands.
+func (a *App) lookAt(ctx context.Context, id int64) look {
+	known, err := once(a, "looks", func() (*looks, error) { return &looks{all: map[int64]look{}}, nil })
 	if err != nil {
-		return false
+		return look{}
 	}
 	known.mu.Lock()
-	defer known.mu.Unlock() // one look at a time: the others read its answer
-	m := known.all[id]
-	if time.Since(m.at) < modeKept {
-		return m.off
+	defer known.mu.Unlock()
+	last := known.all[id]
+	if time.Since(last.at) < lookKept {
+		return last
 	}
 	db, err := a.DB()
 	if err != nil {
-		return false
+		return last
+	}
+	first := last.at.IsZero() // then the others wait for the answer
+	last.at = time.Now()
+	if !first {
+		known.all[id] = last
+		known.mu.Unlock()
 	}
 	loaded, err := room.Load(ctx, db, id)
-	if err == nil || problem.Is(err, problem.NotFound) {
-		m.off = err == nil && loaded.Mode == room.Off
+	if !first {
+		known.mu.Lock()
 	}
-	m.at = time.Now()
-	known.all[id] = m
-	return m.off
+	if err == nil || problem.Is(err, problem.NotFound) {
+		last.off, last.generation = err == nil && loaded.Mode == room.Off, loaded.Generation
+	}
+	known.all[id] = last
+	return last
 }

@@ -5,23 +5,15 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"handler/function/shared/booking"
 	"handler/function/shared/catalog"
 	"handler/function/shared/problem"
 	"handler/function/shared/room"
 	"handler/function/shared/seat"
-	"handler/function/shared/store"
-
-	"github.com/jackc/pgx/v5"
 )
 
-const (
-	// busiest is how many intervals of a class the status document names.
-	busiest = 5
-	// expireAtOnce is how many accounts' ended holds of a sale one tick moves.
-	expireAtOnce = 500
-)
+// busiest is how many intervals of a class the status document names.
+const busiest = 5
 
 // Tokens issues and verifies place and admit tokens (the secret room-key).
 func (a *App) Tokens() (*room.Tokens, error) {
@@ -83,9 +75,9 @@ func (a *App) Room() (*room.Service, error) {
 				return sale.Room, nil
 			},
 			Used: func(ctx context.Context, ids []int64, admission int64) (bool, error) {
-				return used(ctx, db, ids, admission)
+				return booking.PaidBy(ctx, db, ids, admission)
 			},
-			ExpireHolds: func(ctx context.Context) (int, error) { return expireHolds(ctx, db) },
+			ExpireHolds: func(ctx context.Context) (int, error) { return booking.ExpireEnded(ctx, db, 0) },
 		}), nil
 	})
 }
@@ -119,52 +111,6 @@ func count(ctx context.Context, sales *catalog.Reader, maps *seat.Maps, id int64
 		c.Classes = append(c.Classes, left)
 	}
 	return c, nil
-}
-
-// used says whether an admission has led to a booking that was paid.
-func used(ctx context.Context, db *store.DB, ids []int64, admission int64) (yes bool, err error) {
-	for _, id := range ids {
-		err := db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-			return q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM booking
-				WHERE sale_id = $1 AND admission = $2 AND state IN ('booked', 'cancelled'))`, id, admission).Scan(&yes)
-		})
-		if yes || err != nil {
-			return yes, err
-		}
-	}
-	return false, nil
-}
-
-// expireHolds moves the ended holds of every sale that has some: first a look
-// for such sales without locks, then each by itself (SQL rule 8).
-func expireHolds(ctx context.Context, db *store.DB) (n int, err error) {
-	var due []int64
-	err = db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		rows, err := q.Query(ctx, `SELECT DISTINCT sale_id FROM booking WHERE state = 'held' AND ends_at <= now() LIMIT 1000`)
-		if err != nil {
-			return err
-		}
-		due, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	counts := make([]int, len(due))
-	var group errgroup.Group
-	group.SetLimit(2)
-	for i, sale := range due {
-		group.Go(func() error {
-			return db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-				return q.QueryRow(ctx, `SELECT expire_ended_holds($1, $2)`, sale, expireAtOnce).Scan(&counts[i])
-			})
-		})
-	}
-	err = group.Wait()
-	for _, c := range counts {
-		n += c
-	}
-	return n, err
 }
 
 // SaleRoom reads `room` or `sale` of a request to join-room, exactly one of which

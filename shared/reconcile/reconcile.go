@@ -6,7 +6,6 @@ package reconcile
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"handler/function/shared/booking"
 	"handler/function/shared/event"
 	"handler/function/shared/idempotency"
 	"handler/function/shared/outbox"
@@ -21,14 +21,8 @@ import (
 	"handler/function/shared/queue"
 	"handler/function/shared/store"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 )
-
-//go:embed reconcile.sql
-var sqlFile string
-
-var sql = store.Queries(sqlFile)
 
 // Times and limits of the net.
 const (
@@ -40,11 +34,9 @@ const (
 	seldom = time.Minute
 	// endedFor is how long a hold must have ended before the net moves it: the
 	// tick comes first.
-	endedFor   = 15 * time.Second
-	maxSales   = 1000
-	expireMost = 500 // accounts of a sale in one call
-	compared   = time.Hour
-	leaseKey   = "reconcile"
+	endedFor = 15 * time.Second
+	compared = time.Hour
+	leaseKey = "reconcile"
 )
 
 // Options of a Net.
@@ -154,7 +146,7 @@ func (n *Net) Run(ctx context.Context) Did {
 		{"refunds", false, func() error { return n.sweep(ctx, payment.KindRefund, &did.Refunded, &did.Failed) }},
 		{"cancelling", false, func() error { return n.sweep(ctx, payment.KindCancel, &did.Cancelled, &did.Failed) }},
 		{"tickets", false, func() (err error) { did.Nudged, err = n.tickets(ctx); return }},
-		{"ended holds", false, func() (err error) { did.Expired, err = n.expire(ctx); return }},
+		{"ended holds", false, func() (err error) { did.Expired, err = booking.ExpireEnded(ctx, n.o.DB, endedFor); return }},
 		{"late outbox rows", false, func() (err error) { did.Overdue, err = n.o.Outbox.Overdue(ctx); return }},
 		{"money", true, func() (err error) { did.MoneyFaults, err = n.o.Payments.Compare(ctx, compared); return }},
 		{"old keys", true, func() (err error) { did.Forgotten, err = n.o.Idempotency.Sweep(ctx); return }},
@@ -208,32 +200,4 @@ func (n *Net) tickets(ctx context.Context) (int, error) {
 		told++
 	}
 	return told, nil
-}
-
-// expire moves holds that ended and that nobody has moved yet.
-func (n *Net) expire(ctx context.Context) (int, error) {
-	var sales []int64
-	err := n.o.DB.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		rows, err := q.Query(ctx, sql["ended-sales"], endedFor, maxSales)
-		if err != nil {
-			return err
-		}
-		sales, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	moved := 0
-	for _, sale := range sales {
-		var m int
-		err := n.o.DB.Do(ctx, func(ctx context.Context, q store.Querier) error {
-			return q.QueryRow(ctx, sql["expire"], sale, expireMost).Scan(&m)
-		})
-		if err != nil {
-			return moved, err
-		}
-		moved += m
-	}
-	return moved, nil
 }
