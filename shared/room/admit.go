@@ -112,7 +112,7 @@ func (s *Service) admit(ctx context.Context, snap *snapshot, at *standing, a *An
 		v := s.view(snap.line.room)
 		s.tickFor(ctx, v)
 		v.forget()
-		return wasReset()
+		return WasReset()
 	default: // early, nobody
 		a.State = waitingState(doc)
 	}

@@ -225,7 +225,7 @@ func (s *Service) present(ctx context.Context, snap *snapshot, ask Ask, at *stan
 			s.view(ask.Room).forget()
 			return busy()
 		}
-		return wasReset()
+		return WasReset()
 	}
 	at.late = p.Late
 	switch {
@@ -252,7 +252,7 @@ func (s *Service) present(ctx context.Context, snap *snapshot, ask Ask, at *stan
 		}
 		if got.reset {
 			s.view(ask.Room).forget()
-			return wasReset()
+			return WasReset()
 		}
 		at.settle(snap, got, 0)
 		at.joined = false
@@ -306,7 +306,7 @@ func (s *Service) rejoin(ctx context.Context, snap *snapshot, at *standing) erro
 	case err != nil:
 		return err
 	case joined.reset:
-		return wasReset()
+		return WasReset()
 	case joined.code != lateNow && joined.code != lateBefore:
 		return problem.New(problem.Unavailable, NoticeLater).After(2 * time.Second)
 	}

@@ -411,7 +411,7 @@ func (s *Service) ListPage(ctx context.Context, room, generation int64, page int
 	}
 	switch {
 	case generation < snap.doc.Generation:
-		return nil, wasReset()
+		return nil, WasReset()
 	case generation > snap.doc.Generation || snap.list == nil:
 		return nil, problem.New(problem.NotFound, "The list of this draw is not there yet.")
 	case page < 0 || page >= max(1, snap.list.Pages()):
@@ -462,6 +462,8 @@ func busy() error {
 	return problem.New(problem.Unavailable, "System busy, please wait").After(2 * time.Second)
 }
 
-func wasReset() error {
+// WasReset is the problem of who shows a place or an admission of an older
+// generation.
+func WasReset() error {
 	return problem.New(problem.RoomReset, "The waiting room was reset. Please join again.")
 }

@@ -159,6 +159,13 @@ func TestEveryCode(t *testing.T) {
 		return status == http.StatusGone
 	})
 	want(problem.RoomReset, post("join-room", with(ann, "Place-Token", place), object{"sale": roomed}))
+	// An admission of the room as it was before does not pass the line of now.
+	bob1 := with(bob, "Admit-Token", admit("bob", time.Now().Add(time.Minute)))
+	eventually(t, func() bool {
+		status, _ := w.send(post("hold", bob1, any(roomed, 1)))
+		return status == http.StatusGone
+	})
+	want(problem.RoomReset, post("hold", bob1, any(roomed, 1)))
 	for range 200 {
 		if status, _ := w.send(post("join-room", bob, object{"sale": roomed})); status == http.StatusTooManyRequests {
 			break

@@ -209,7 +209,7 @@ async function hold(button, what) {
         chosen.clear();
         again();
       }
-      if (["admit-required", "admit-expired", "admit-other"].includes(problem.code)) {
+      if (["admit-required", "admit-expired", "admit-other", "room-reset"].includes(problem.code)) {
         return notice(problem.message, "warn", h("a.button", { href: roomLink("again") }, t("room.rejoin")));
       }
       if (["limit-reached", "wrong-state"].includes(problem.code)) {
