@@ -183,9 +183,10 @@ async function round() {
   if (due) return Math.max(1000, holdOff - Date.now());
   const fresh = mine && Date.now() - posted < (mine.poll_after_ms ?? 0);
   let wait = nextPoll(status.poll_after_ms ?? (fresh ? mine.poll_after_ms : undefined), seconds);
-  // The draw's end is known: ask shortly after it, spread over three seconds.
+  // The draw's end is known: ask shortly after it, spread so that no more than ten thousand ask in a second.
   const ends = Date.parse(status.draw_ends_at) - now();
-  if ((state === "before" || state === "drawing") && ends > 0) wait = Math.min(Math.max(wait, 2000), ends + 500 + Math.random() * 3000);
+  const spread = Math.max(3000, status.joined / 10);
+  if ((state === "before" || state === "drawing") && ends > 0) wait = Math.min(Math.max(wait, 2000), ends + 500 + Math.random() * spread);
   return wait;
 }
 
