@@ -1,7 +1,6 @@
 package payment
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,24 +75,28 @@ func (s *Service) Receive(ctx context.Context, gateway string, header http.Heade
 
 // record writes the event, once. applied: it has had its effect.
 func (s *Service) record(ctx context.Context, e Event, received time.Time) (first, applied bool, err error) {
-	err = s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		return q.QueryRow(ctx, sql["record"], e.Gateway, e.ID, string(e.Type), e.Reference, e.Payment, e.RefundKey,
-			e.Amount.Amount, e.Amount.Currency, storable(e.Body), received, eventClaim).Scan(&first, &applied)
-	})
+	put := func(body json.RawMessage) error {
+		return s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+			return q.QueryRow(ctx, sql["record"], e.Gateway, e.ID, string(e.Type), e.Reference, e.Payment, e.RefundKey,
+				e.Amount.Amount, e.Amount.Currency, body, received, eventClaim).Scan(&first, &applied)
+		})
+	}
+	// jsonb takes less than JSON allows: no NUL, no half of a surrogate pair, no
+	// number beyond its range. Postgres says so (class 22), or that it is too deep
+	// (54); such a body is kept whole, as base64.
+	plain := utf8.Valid(e.Body) && json.Valid(e.Body)
+	if plain {
+		err = put(e.Body)
+		state := store.State(err)
+		plain = !strings.HasPrefix(state, "22") && !strings.HasPrefix(state, "54")
+	}
+	if !plain {
+		var b []byte
+		if b, err = json.Marshal(map[string][]byte{"base64": e.Body}); err == nil {
+			err = put(b)
+		}
+	}
 	return first, applied, err
-}
-
-// storable is a body as jsonb can hold it: one with the character NUL, or that
-// is not UTF-8, is kept as base64.
-func storable(body json.RawMessage) json.RawMessage {
-	if utf8.Valid(body) && json.Valid(body) && !bytes.Contains(body, []byte(`\u0000`)) {
-		return body
-	}
-	b, err := json.Marshal(map[string][]byte{"base64": body})
-	if err != nil {
-		panic("payment: " + err.Error()) // a map of bytes
-	}
-	return b
 }
 
 // readable says whether what identifies an event can be kept in Postgres.

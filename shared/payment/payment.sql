@@ -104,5 +104,8 @@ SELECT booking, captured, due FROM money_faults($1, $2);
 -- What a cancelled sale still has to give back.
 SELECT number FROM booking WHERE sale_id = $1 AND state = 'booked' AND account <> 'house' ORDER BY number LIMIT $2;
 
+-- name: past
+SELECT $1::timestamptz + $2::interval < clock_timestamp();
+
 -- name: call-off
 SELECT booking_call_off($1, $2, $3);

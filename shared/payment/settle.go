@@ -248,14 +248,26 @@ func (s *Service) workCancel(ctx context.Context, r outbox.Row) error {
 	return nil
 }
 
-// callOffBatch bookings of a cancelled sale are given back in one go.
-const callOffBatch = 500
+const (
+	// callOffBatch bookings of a cancelled sale are given back in one go.
+	callOffBatch = 500
+	// callOffFor is how long a cancelled sale is looked through, callOffWait
+	// between two looks: a confirm step that read the sale before it was cancelled
+	// may book after the first look, and none runs as long as this.
+	callOffFor  = time.Minute
+	callOffWait = 10 * time.Second
+)
 
 // workCallOff gives back what was sold of a cancelled sale, one booking a
-// transaction. Holds end by themselves, and money that still comes goes back.
+// transaction, until no confirm step that began before it can book any more.
+// Holds end by themselves, and money that still comes goes back.
 func (s *Service) workCallOff(ctx context.Context, r outbox.Row) error {
 	var booked []int64
+	over := false // read before the look, by the database's clock
 	err := s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		if err := q.QueryRow(ctx, sql["past"], r.CreatedAt, callOffFor).Scan(&over); err != nil {
+			return err
+		}
 		rows, err := q.Query(ctx, sql["booked"], r.Sale, callOffBatch)
 		if err != nil {
 			return err
@@ -275,8 +287,11 @@ func (s *Service) workCallOff(ctx context.Context, r outbox.Row) error {
 			return fmt.Errorf("payment: sale %d is not cancelled", r.Sale)
 		}
 	}
-	if len(booked) == callOffBatch {
+	switch {
+	case len(booked) == callOffBatch:
 		return outbox.Later(time.Second)
+	case !over:
+		return outbox.Later(callOffWait)
 	}
 	return nil
 }

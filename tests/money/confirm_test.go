@@ -1,7 +1,10 @@
 package money
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -363,6 +366,32 @@ func TestUnknownReference(t *testing.T) {
 	}
 	if n := w.count(`SELECT count(*) FROM alert WHERE kind = 'gateway-event' AND subject = 'sandbox sb_nowhere' AND closed_at IS NULL`); n != 1 {
 		t.Error("no alert")
+	}
+}
+
+// A signed event is recorded whatever stands in it beside what we read: what
+// jsonb cannot hold is no reason to lose the payment.
+func TestBodyBeyondJSONB(t *testing.T) {
+	for name, note := range map[string]string{
+		"NUL": `"\u0000"`, "half a pair": `"\ud83d"`, "too large": `1e400000`, "too small": `1e-400000`,
+		"too deep": strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := setup(t, options{})
+			b := w.hold("ann", 1)
+			body, _ := json.Marshal(paidEvent("odd", w.pay("ann", b)))
+			body = append(body[:len(body)-1], `,"note":`+note+`}`...)
+			header := http.Header{sandbox.SignatureHeader: {sandbox.Sign(w.ring.Sign(), time.Now(), body)}}
+			for range 2 {
+				if r, err := w.payments.Receive(w.ctx, "sandbox", header, body, time.Now()); err != nil || !r.Recorded {
+					t.Errorf("%+v %v", r, err)
+				}
+			}
+			if w.state(b) != "booked" || w.count(`SELECT count(*) FROM gateway_event WHERE event_id = 'odd' AND repeats = 1`) != 1 {
+				t.Error(w.story())
+			}
+			w.check()
+		})
 	}
 }
 
