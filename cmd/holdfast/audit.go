@@ -32,17 +32,10 @@ func (c *auditCmd) Run(ctx context.Context, out *output) error {
 	postgres, natsURL := c.PostgresURL, c.NATSURL
 	if postgres == "" {
 		var err error
-		if postgres, err = readSecret(c.Data, "postgres-url"); errors.Is(err, os.ErrNotExist) {
-			out.log("no platform in %s: auditing a fresh one", c.Data)
-			child, err := startChild(ctx, out.errOut)
-			if err != nil {
-				return err
-			}
-			defer child.Close()
-			postgres, natsURL = child.PostgresAppURL, child.NATSURL
-		} else if err != nil {
-			return err
-		} else if natsURL == "" {
+		if postgres, err = readSecret(c.Data, "postgres-url"); err != nil {
+			return fmt.Errorf("there is no platform in %s to audit: name one with --data or --postgres-url (%w)", c.Data, err)
+		}
+		if natsURL == "" {
 			if natsURL, err = readSecret(c.Data, "nats-url"); err != nil {
 				return err
 			}

@@ -176,7 +176,7 @@ func devToken(ctx context.Context, base, account, org string) (string, error) {
 // organiser posts to a platform's catalog.
 type organiser struct{ url, token string }
 
-// maxImport is the largest body of an import (api.md).
+// maxImport is the largest body of an import (api/openapi.yaml).
 const maxImport = 1 << 20
 
 // create posts a document; replay says that it was made before by this key. An

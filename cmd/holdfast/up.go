@@ -102,8 +102,14 @@ func (c *upCmd) options() (platform.Options, error) {
 	return o, nil
 }
 
-// dataFolder is where a platform keeps its data unless told otherwise.
+// dataFolder is where a platform keeps its data unless told otherwise: the folder
+// of `make run` where that is at hand.
 func dataFolder() string {
+	if here, err := filepath.Abs(".holdfast"); err == nil {
+		if _, err := os.Stat(here); err == nil {
+			return here
+		}
+	}
 	if os.Geteuid() == 0 {
 		return "/var/lib/holdfast/default" // Postgres, not run as root, must reach it
 	}

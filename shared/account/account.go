@@ -15,7 +15,7 @@ import (
 	"handler/function/shared/problem"
 )
 
-// MaxIDLength is the longest account name, in characters (api.md, Common).
+// MaxIDLength is the longest account name, in characters (api/openapi.yaml, Common).
 const MaxIDLength = 128
 
 // House is the account of blocked and kept seats. No token may carry it.
@@ -24,7 +24,7 @@ const House = "house"
 // Role is what an account may do beyond buying for itself.
 type Role string
 
-// The roles of api.md. A token without one, or with one not listed here, is a
+// The roles of api/openapi.yaml. A token without one, or with one not listed here, is a
 // customer's.
 const (
 	Customer  Role = ""

@@ -26,7 +26,7 @@ import (
 	"handler/function/shared/text"
 )
 
-// Limits of signing in (api.md, sign-in).
+// Limits of signing in (api/openapi.yaml, sign-in).
 const (
 	codeDigits = 6
 	codeLife   = 10 * time.Minute

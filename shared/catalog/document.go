@@ -11,7 +11,7 @@ import (
 )
 
 // Limits of a sale document. The body of a catalog POST is at most 1 MiB
-// (api.md), which is what bounds a single document first.
+// (api/openapi.yaml), which is what bounds a single document first.
 const (
 	maxLegs         = 100    // DESIGN 1: numbered stock has at most 100 legs
 	MaxSeats        = 20_000 // a large hall; the map of it is 5 kB

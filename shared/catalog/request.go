@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"time"
@@ -136,7 +137,17 @@ func decodePatch(raw json.RawMessage, into any) error {
 		return nil
 	}
 	if wrong, ok := err.(*json.UnmarshalTypeError); ok && wrong.Field != "" {
-		return problem.Malformed("patch."+wrong.Field, "must be of another type than %s", wrong.Value)
+		// The path begins with Go's embedded struct, of which the caller knows nothing.
+		field := strings.TrimPrefix(wrong.Field, reflect.TypeFor[RoomSettings]().Name()+".")
+		return problem.Malformed("patch."+field, "must be of another type than %s", wrong.Value)
+	}
+	var values map[string]json.RawMessage
+	if when := (*time.ParseError)(nil); errors.As(err, &when) && json.Unmarshal(raw, &values) == nil {
+		for _, field := range []string{"opens_at", "closes_at", "draw_opens_at"} {
+			if v, given := values[field]; given && json.Unmarshal(v, new(time.Time)) != nil {
+				return problem.Malformed("patch."+field, "must be a time as RFC 3339 writes it, with an offset")
+			}
+		}
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return problem.Malformed("patch."+strings.Trim(name, `"`), "is not a field of this request")

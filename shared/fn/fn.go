@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -32,13 +33,14 @@ import (
 	handler "github.com/openfaas/templates-sdk/go-http"
 )
 
-// Limits of a request (api.md, Common).
+// Limits of a request (api/openapi.yaml, Common).
 const (
 	MaxBody       = 64 << 10 // bytes of a JSON body
 	MaxImportBody = 1 << 20  // bytes of an import or a webhook
 	maxQuery      = 4 << 10  // bytes of a query string
 	maxKey        = 128      // characters of an Idempotency-Key
 	maxTraceID    = 64
+	maxNames      = 64               // fields of one object that are looked at for a second mention
 	longest       = 65 * time.Second // of any request: the longest exec_timeout of stack.yml and a little
 )
 
@@ -223,10 +225,13 @@ func (r *Request) DecodeMax(v any, limit int) error {
 	d := json.NewDecoder(bytes.NewReader(r.Body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return decodeProblem(err)
+		return decodeProblem(err, r.Body)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return problem.Malformed("body", "must be one JSON object and nothing after it")
+	}
+	if err := checkNames(r.Body); err != nil {
+		return err
 	}
 	if bytes.Contains(r.Body, []byte(`\u0000`)) {
 		if path, bad := nulIn(reflect.ValueOf(v), ""); bad {
@@ -291,19 +296,83 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-func decodeProblem(err error) error {
+// checkNames refuses what encoding/json lets pass: a field's name in other
+// letters (every name of the contract is small) and a field given twice. body is
+// valid JSON.
+func checkNames(body []byte) error {
+	var objects [][]string // the names seen of each object we are in; nil for a list
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case '{':
+			objects = append(objects, []string{})
+		case '[':
+			objects = append(objects, nil)
+		case '}', ']':
+			objects = objects[:len(objects)-1]
+		case '"':
+			start := i + 1
+			for i++; body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+			name, after := string(body[start:i]), i+1
+			for after < len(body) && (body[after] == ' ' || body[after] == '\n' || body[after] == '\r' || body[after] == '\t') {
+				after++
+			}
+			if after == len(body) || body[after] != ':' {
+				continue // a text, not a name
+			}
+			in := len(objects) - 1
+			switch {
+			case strings.ToLower(name) != name || strings.IndexByte(name, '\\') >= 0:
+				return problem.Malformed(printable(name), "is not a field of this request")
+			case slices.Contains(objects[in], name):
+				return problem.Malformed(printable(name), "must be given once")
+			case len(objects[in]) < maxNames:
+				objects[in] = append(objects[in], name)
+			}
+		}
+	}
+	return nil
+}
+
+// named is a field's path without the parts that are Go's embedded structs, of
+// which the caller knows nothing.
+func named(path string, body []byte) string {
+	parts := strings.Split(path, ".")
+	parts = slices.DeleteFunc(parts, func(p string) bool { return !bytes.Contains(body, []byte(strconv.Quote(p))) })
+	if len(parts) == 0 {
+		return "body"
+	}
+	return strings.Join(parts, ".")
+}
+
+// valueOf is the name of the first field that has this text as its value.
+func valueOf(text string, body []byte) string {
+	quoted := regexp.QuoteMeta(strconv.Quote(text))
+	if m := regexp.MustCompile(`"([a-z0-9_]+)"\s*:\s*` + quoted).FindSubmatch(body); m != nil {
+		return string(m[1])
+	}
+	return "body"
+}
+
+func decodeProblem(err error, body []byte) error {
 	var syntax *json.SyntaxError
 	var wrong *json.UnmarshalTypeError
+	var when *time.ParseError
 	var p *problem.Error
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &wrong):
-		field := wrong.Field
-		if field == "" {
-			field = "body"
+		return problem.Malformed(printable(named(wrong.Field, body)), "must be %s, not %s", jsonKind(wrong.Type), wrong.Value)
+	case errors.As(err, &when):
+		text := when.Value
+		if unquoted, err := strconv.Unquote(text); err == nil {
+			text = unquoted
 		}
-		return problem.Malformed(printable(field), "must be %s, not %s", jsonKind(wrong.Type), wrong.Value)
+		return problem.Malformed(valueOf(text, body), "must be a time as RFC 3339 writes it, with an offset")
 	case errors.As(err, &syntax), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return problem.Malformed("body", "must be a JSON object")
 	}
@@ -398,6 +467,10 @@ type problemField struct {
 
 func refuse(name string, r *Request, err error) Response {
 	p := problem.From(err)
+	if p.Code == problem.Internal && errors.Is(err, context.Canceled) {
+		// The caller has gone, or the function is told to stop.
+		p = problem.New(problem.Unavailable, "System busy, please wait").Because(err)
+	}
 	if p.Code == problem.Internal {
 		slog.Error("internal", "function", name, "trace_id", r.TraceID, "error", err)
 	} else if p.Cause != nil {

@@ -54,7 +54,7 @@ type Answer struct {
 	Joined bool `json:"-"` // a place was taken now: 201
 }
 
-// JSON is the answer as api.md has it. The status is put in as it is: it was
+// JSON is the answer as api/openapi.yaml has it. The status is put in as it is: it was
 // encoded once for everyone.
 func (a Answer) JSON() []byte {
 	b, err := json.Marshal(a)

@@ -213,7 +213,7 @@ func Reset(ctx context.Context, db *store.DB, secret key.Ring, roomID int64) err
 	return err
 }
 
-// Validate checks what is given: `invalid` naming the fields as api.md does.
+// Validate checks what is given: `invalid` naming the fields as api/openapi.yaml does.
 func (c Change) Validate() error {
 	var p *problem.Error
 	bad := func(field, format string, args ...any) {

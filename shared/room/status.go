@@ -9,7 +9,7 @@ import (
 // State is a room's state, or where one person stands in it.
 type State string
 
-// The states of a room (api.md). A person's state is one of Before, Drawing,
+// The states of a room (api/openapi.yaml). A person's state is one of Before, Drawing,
 // Waiting, Served, Standby, Lapsed, SoldOut, Paused, Closed.
 const (
 	Before    State = "before"

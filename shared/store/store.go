@@ -143,14 +143,16 @@ func IsUnique(err error) bool { return State(err) == "23505" }
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 // Unreachable says whether err means that Postgres is away rather than that it
-// refused: no connection, shutting down, starting, too many connections, or
-// out of time.
+// refused: no connection, shutting down, starting, read-only, too many
+// connections, or out of time.
 func Unreachable(err error) bool {
 	if err == nil {
 		return false
 	}
 	switch code := State(err); {
-	case strings.HasPrefix(code, "08"), code == "57P01", code == "57P02", code == "57P03", code == "53300":
+	case strings.HasPrefix(code, "08"), code == "57P01", code == "57P02", code == "57P03", code == "53300",
+		code == "25006", // read-only: a standby that is not promoted yet
+		code == "25P03": // idle in a transaction for too long: the connection was ended
 		return true
 	case code != "":
 		return false

@@ -169,7 +169,7 @@ func TestFunction(t *testing.T) {
 		t.Errorf("%d found", n)
 	}
 
-	// What GET says, POSTed, changes nothing; and each change of api.md.
+	// What GET says, POSTed, changes nothing; and each change of api/openapi.yaml.
 	whole, _ := c.ask("organiser", "sale="+made.Sale, "", 200)
 	back, _ := json.Marshal(whole)
 	c.ask("organiser", "", string(back), 200)

@@ -18,7 +18,7 @@ import (
 )
 
 // maxFile is what a layout or hall file may have; the sale document made of it
-// is at most as large (api.md: imports 1 MiB).
+// is at most as large (api/openapi.yaml: imports 1 MiB).
 const maxFile = 1 << 20
 
 // Terms are the terms of sale, the same in a layout and in a hall.

@@ -13,7 +13,7 @@ import (
 )
 
 // MaxBody is the largest request body the gateway passes on, in bytes: imports
-// and webhooks are at most 1 MiB (api.md), which is also what an ingress in
+// and webhooks are at most 1 MiB (api/openapi.yaml), which is also what an ingress in
 // front of OpenFaaS lets through by default.
 const MaxBody = 1 << 20
 

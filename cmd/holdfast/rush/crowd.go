@@ -52,7 +52,7 @@ type crowd struct {
 	lastStatus atomic.Pointer[parsedStatus]
 }
 
-// status is the room's public document (api.md, join-room GET).
+// status is the room's public document (api/openapi.yaml, join-room GET).
 type status struct {
 	Room         string     `json:"room"`
 	State        string     `json:"state"`

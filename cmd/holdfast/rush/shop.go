@@ -13,7 +13,7 @@ import (
 	"handler/function/shared/ticket"
 )
 
-// booking is the answer of hold (api.md), as far as the crowd reads it.
+// booking is the answer of hold (api/openapi.yaml), as far as the crowd reads it.
 type booking struct {
 	Booking string    `json:"booking"`
 	Locator string    `json:"locator"`

@@ -107,7 +107,7 @@ load(async () => {
   show($("#facts"), [
     fact("sale.kind", t(`kind.${sale.kind}`)),
     fact("sale.number", sale.number),
-    fact("sale.starts", dayTime(first.departs ?? first.arrives, first.timezone)),
+    fact("sale.starts", `${dayTime(first.departs ?? first.arrives, first.timezone)} (${first.name})`),
     fact("sale.opens", sale.opens_at && hereTime(sale.opens_at)),
     fact("sale.closes", sale.closes_at && hereTime(sale.closes_at)),
     fact("sale.limit", sale.booking_limit && t("sale.limit_text", { n: sale.booking_limit })),

@@ -60,7 +60,7 @@ export const day = (text, zone) => format(text, zone, { weekday: "short", day: "
 export const dayTime = (text, zone) => format(text, zone, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 export const dateOnly = (text) => new Intl.DateTimeFormat(lang, { dateStyle: "medium", timeZone: "UTC" }).format(new Date(`${text}T00:00:00Z`));
 /** hereTime is a moment in the reader's own zone. */
-export const hereTime = (text) => new Intl.DateTimeFormat(lang, { dateStyle: "medium", timeStyle: "short" }).format(new Date(text));
+export const hereTime = (text) => new Intl.DateTimeFormat(lang, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" }).format(new Date(text));
 export const hereClock = (text) => new Intl.DateTimeFormat(lang, { timeStyle: "medium" }).format(new Date(text));
 
 /** span is a length of time as "1:05:09" or "4:07". */
