@@ -2,7 +2,6 @@ package fn
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"handler/function/shared/booking"
@@ -131,7 +130,7 @@ func SaleRoom(ctx context.Context, rooms *room.Service, roomID, saleID string) (
 
 func publicID(field, s string) (int64, error) {
 	n, ok := catalog.ParseID(s)
-	if !ok || strconv.FormatInt(n, 10) != s {
+	if !ok {
 		return 0, problem.Invalid(field, "must be an id as the catalogue gives it, a number")
 	}
 	return n, nil

@@ -167,22 +167,17 @@ func (m *Maker) ParseLocator(s string) (sale, number int64, err error) {
 	return 0, 0, notFound()
 }
 
-// Sale reads a public sale id, and Room a room's: small decimal numbers.
-func Sale(field, s string) (int64, error) { return decimal(field, s) }
-
-// Room reads a public room id.
-func Room(field, s string) (int64, error) { return decimal(field, s) }
-
-// Format writes a sale's or a room's public id.
-func Format(n int64) string { return strconv.FormatInt(n, 10) }
-
-func decimal(field, s string) (int64, error) {
+// Sale reads a public sale id, a small decimal number.
+func Sale(field, s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n <= 0 || n > 1<<32-1 || strconv.FormatInt(n, 10) != s {
 		return 0, problem.Invalid(field, "must be an id as the catalogue gives it, a number")
 	}
 	return n, nil
 }
+
+// Format writes a sale's or a room's public id.
+func Format(n int64) string { return strconv.FormatInt(n, 10) }
 
 func mac(k key.Key, kind byte, body []byte) []byte {
 	h := hmac.New(sha256.New, k.Bytes)

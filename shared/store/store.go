@@ -136,9 +136,6 @@ func State(err error) string {
 	return ""
 }
 
-// IsUnique says whether a unique constraint refused.
-func IsUnique(err error) bool { return State(err) == "23505" }
-
 // IsNoRows says whether a single row was asked for and there was none.
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 

@@ -153,6 +153,38 @@ func DB(t testing.TB) *Database {
 	return d
 }
 
+// OpenSale is an open sale of a test: one class "second" of numbered seats, in
+// rows of four of coach 1, on legs legs (stops 0 to legs) at 5.00 CAD a leg.
+func (d *Database) OpenSale(t testing.TB, legs, seats int) (sale int64) {
+	t.Helper()
+	stops, amounts := make([]string, legs+1), make([]string, legs)
+	for i := range stops {
+		stops[i] = fmt.Sprintf(`{"id":"%d","name":"Stop %d","timezone":"UTC","arrives":null,"departs":null,"board":"yes","alight":"yes","km":%d}`, i, i, i)
+	}
+	for i := range amounts {
+		amounts[i] = "500"
+	}
+	ctx := context.Background()
+	err := d.Owner.QueryRow(ctx, `INSERT INTO sale (org, kind, title, service_date, timezone, state, legs, stops, currency, opens_at, closes_at, departs_at, gateways, test)
+		VALUES ('o', 'train', 'T', '2026-12-24', 'UTC', 'open', $1, $2, 'CAD', now() - interval '1 hour', now() + interval '1 day', now() + interval '2 days', '{sandbox}', true)
+		RETURNING sale_id`, legs, "["+strings.Join(stops, ",")+"]").Scan(&sale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := d.Owner.Exec(ctx, sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`INSERT INTO class (sale_id, class, position, title, stock, fare) VALUES ($1, 'second', 0, 'Second', 'numbered', $2)`,
+		sale, `{"kind":"per_leg","amounts":[`+strings.Join(amounts, ",")+`]}`)
+	exec(`SELECT seat_create($1, 'second', $2, (SELECT array_agg(n) FROM generate_series(1, $3) n), false)`, sale, legs, seats)
+	exec(`INSERT INTO seat_place (sale_id, number, name, coach, row_number, column_name)
+		SELECT $1, n, '1-' || n, '1', (n - 1) / 4, chr(65 + (n - 1) % 4) FROM generate_series(1, $2) n`, sale, seats)
+	return sale
+}
+
 // pool makes a pool that opens no connection before it is used.
 func pool(t testing.TB, dsn string) *pgxpool.Pool {
 	t.Helper()

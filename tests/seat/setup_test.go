@@ -4,8 +4,6 @@ package seat_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -60,23 +58,7 @@ func scan[T any](w *world, sql string, args ...any) (v T) {
 // sale is an open sale with one class "second" of seats on legs legs.
 func (w *world) sale(legs, seats int) int64 {
 	w.Helper()
-	stops := make([]string, legs+1)
-	amounts := make([]string, legs)
-	for i := range stops {
-		stops[i] = fmt.Sprintf(`{"id":"%d","name":"Stop %d","timezone":"UTC","arrives":null,"departs":null,"board":"yes","alight":"yes","km":%d}`, i, i, i)
-	}
-	for i := range amounts {
-		amounts[i] = "500"
-	}
-	id := scan[int64](w, `INSERT INTO sale (org, kind, title, service_date, timezone, state, legs, stops, currency, opens_at, closes_at, departs_at, gateways, test)
-		VALUES ('o', 'train', 'T', '2026-12-24', 'UTC', 'open', $1, $2, 'CAD', now() - interval '1 hour', now() + interval '1 day', now() + interval '2 days', '{sandbox}', true)
-		RETURNING sale_id`, legs, "["+strings.Join(stops, ",")+"]")
-	w.owner(`INSERT INTO class (sale_id, class, position, title, stock, fare) VALUES ($1, 'second', 0, 'Second', 'numbered', $2)`,
-		id, `{"kind":"per_leg","amounts":[`+strings.Join(amounts, ",")+`]}`)
-	w.owner(`SELECT seat_create($1, 'second', $2, (SELECT array_agg(n) FROM generate_series(1, $3) n), false)`, id, legs, seats)
-	w.owner(`INSERT INTO seat_place (sale_id, number, name, coach, row_number, column_name)
-		SELECT $1, n, '1-' || n, '1', (n - 1) / 4, chr(65 + (n - 1) % 4) FROM generate_series(1, $2) n`, id, seats)
-	return id
+	return w.db.OpenSale(w, legs, seats)
 }
 
 // legs are the states of a seat's legs by the strip: f, h or b.
