@@ -37,6 +37,7 @@ type Bus struct {
 
 	mu      sync.Mutex
 	streams map[string]bool
+	tries   map[string]int // failures of messages that were put off, by stream and sequence
 }
 
 // Open connects, or goes on trying in the background while NATS is away.
@@ -51,7 +52,7 @@ func Open(url string) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("event: %w", err)
 	}
-	return &Bus{nc: nc, js: js, streams: map[string]bool{}}, nil
+	return &Bus{nc: nc, js: js, streams: map[string]bool{}, tries: map[string]int{}}, nil
 }
 
 // Close ends the connection.
