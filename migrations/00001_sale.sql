@@ -53,7 +53,6 @@ CREATE TABLE class (
     title    text NOT NULL,
     stock    text NOT NULL CONSTRAINT class_stock CHECK (stock IN ('numbered', 'counted')),
     fare     jsonb NOT NULL,
-    waiting  bigint NOT NULL DEFAULT 0 CONSTRAINT class_waiting CHECK (waiting >= 0), -- waiting standby orders
     PRIMARY KEY (sale_id, class)
 );
 
@@ -114,6 +113,7 @@ CREATE TABLE booking (
     group_id   text,
     origin     text NOT NULL DEFAULT 'customer'
                CONSTRAINT booking_origin CHECK (origin IN ('customer', 'seller', 'match', 'exchange', 'house')),
+    kept_for   bigint,                -- of the house: the standby order that these seats are kept for
     history    jsonb NOT NULL DEFAULT '[]', -- [{at, what, why}]
     trace_id   text NOT NULL DEFAULT '',
     PRIMARY KEY (sale_id, number),
@@ -123,6 +123,7 @@ CREATE TABLE booking (
 ) WITH (fillfactor = 80);
 CREATE INDEX booking_of_account ON booking (sale_id, account);
 CREATE INDEX booking_held ON booking (sale_id, ends_at) WHERE state = 'held';
+CREATE INDEX booking_kept ON booking (sale_id, kept_for) WHERE kept_for IS NOT NULL AND state = 'held';
 CREATE UNIQUE INDEX booking_live_admission ON booking (sale_id, admission)
     WHERE admission IS NOT NULL AND state IN ('held', 'booked');
 
@@ -149,8 +150,9 @@ CREATE TABLE account_sale (
 ) WITH (fillfactor = 80);
 CREATE INDEX account_sale_of ON account_sale (account, sale_id);
 
--- A release: legs that came free. done_at is when `match` has looked at it, or
--- its own moment where nobody waits.
+-- A release: legs that came free. Each is its own outbox row: due for `match`
+-- until done_at, to be told on NATS until told_at. `outcome` is what came of it:
+-- {"gaps": [[from, to]], "served": [{from, to, quantity, score, exact}], "kept": n}.
 CREATE TABLE seat_release (
     sale_id     bigint NOT NULL,
     release_id  bigint GENERATED ALWAYS AS IDENTITY,
@@ -162,12 +164,16 @@ CREATE TABLE seat_release (
     leg_to      integer NOT NULL,
     booking     bigint,
     released_at timestamptz NOT NULL,
+    told_at     timestamptz,
     done_at     timestamptz,
     tries       integer NOT NULL DEFAULT 0,
+    outcome     jsonb,
     trace_id    text NOT NULL DEFAULT '',
     PRIMARY KEY (sale_id, release_id)
 );
 CREATE INDEX seat_release_due ON seat_release (sale_id, release_id) WHERE done_at IS NULL;
+CREATE INDEX seat_release_untold ON seat_release (sale_id, release_id) WHERE told_at IS NULL;
+CREATE INDEX seat_release_done ON seat_release (sale_id, class, done_at) WHERE done_at IS NOT NULL;
 
 -- What must happen outside Postgres because of a change, written with it.
 CREATE TABLE outbox (

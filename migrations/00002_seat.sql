@@ -317,16 +317,15 @@ END
 $$;
 -- +goose StatementEnd
 
--- Writes the release row of each seat. Where nobody of the class waits, nobody
--- has to look: the row is done at once.
+-- Writes the release row of each seat, due for `match` whether or not anybody
+-- waits: an order that joins while this commits is seen by one of the two.
 -- +goose StatementBegin
 CREATE FUNCTION seat_released(p_sale bigint, p_type text, p_class text, p_seats integer[], p_from integer, p_to integer,
                               p_booking bigint, p_at timestamptz, p_trace text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO seat_release (sale_id, event_type, class, seat, leg_from, leg_to, booking, released_at, done_at, trace_id)
-    SELECT c.sale_id, p_type, c.class, n, p_from, p_to, p_booking, p_at,
-           CASE WHEN c.waiting = 0 THEN p_at END, p_trace
+    INSERT INTO seat_release (sale_id, event_type, class, seat, leg_from, leg_to, booking, released_at, trace_id)
+    SELECT c.sale_id, p_type, c.class, n, p_from, p_to, p_booking, p_at, p_trace
     FROM class c, unnest(p_seats) n
     WHERE c.sale_id = p_sale AND c.class = p_class
     ORDER BY n;

@@ -113,7 +113,7 @@ DECLARE
     v_keep boolean := true;      -- the answer stands for the key
 BEGIN
     SELECT s.state, s.legs, s.opens_at, s.closes_at, s.hold_seconds, s.extend_seconds, s.booking_limit, s.account_limit,
-           s.currency, c.waiting
+           s.currency
     INTO v_sale FROM sale s JOIN class c ON c.sale_id = s.sale_id
     WHERE s.sale_id = p_sale AND c.sale_id = p_sale AND c.class = p_class;
     IF NOT FOUND THEN
@@ -125,7 +125,7 @@ BEGIN
     IF p_quantity > LEAST(v_sale.booking_limit, v_sale.account_limit) THEN
         RETURN jsonb_build_object('code', 'limit-reached', 'limit', LEAST(v_sale.booking_limit, v_sale.account_limit));
     END IF;
-    v_first := v_sale.waiting > 0;
+    v_first := EXISTS (SELECT 1 FROM standby_queue WHERE sale_id = p_sale AND class = p_class);
 
     -- The account's row is made with these seats counted, as most people hold
     -- once; taken back below when nothing is held. Whoever has no row yet has no

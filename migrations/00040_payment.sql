@@ -7,7 +7,8 @@
 CREATE TABLE payment (
     sale_id     bigint NOT NULL,
     payment_id  uuid NOT NULL,          -- made by the application, version 7
-    booking     bigint NOT NULL,
+    booking     bigint,                 -- NULL while the payment is an authorisation for a standby order that waits
+    standby_order bigint,               -- the order it was authorised for
     account     text NOT NULL,
     gateway     text NOT NULL,
     request_key text NOT NULL,          -- Idempotency-Key of the request that began it
@@ -37,9 +38,11 @@ CREATE TABLE payment (
     CONSTRAINT payment_captured CHECK ((captured_at IS NOT NULL) = (state IN ('succeeded', 'refunded', 'partly_refunded'))
         AND (captured_at IS NOT NULL) = (outcome IS NOT NULL) AND (captured_at IS NOT NULL) = (captured_in IS NOT NULL)),
     CONSTRAINT payment_settled CHECK ((settled_at IS NOT NULL) = (step = 'settled') AND (ask_at IS NULL) = (step = 'settled')),
-    CONSTRAINT payment_created CHECK (step <> 'created' OR reference IS NOT NULL)
+    CONSTRAINT payment_created CHECK (step <> 'created' OR reference IS NOT NULL),
+    CONSTRAINT payment_subject CHECK (booking IS NOT NULL OR standby_order IS NOT NULL)
 ) WITH (fillfactor = 80);
 CREATE INDEX payment_of_booking ON payment (sale_id, booking);
+CREATE UNIQUE INDEX payment_of_order ON payment (sale_id, standby_order) WHERE standby_order IS NOT NULL;
 CREATE UNIQUE INDEX payment_reference ON payment (sale_id, gateway, reference) WHERE reference IS NOT NULL;
 CREATE INDEX payment_captured_at ON payment (captured_at) WHERE captured_at IS NOT NULL;
 CREATE INDEX payment_to_ask ON payment (sale_id, ask_at) WHERE ask_at IS NOT NULL;

@@ -109,7 +109,7 @@ WHERE sale_id = $1 AND done_at IS NULL AND released_at < now() - interval '60 se
 SELECT s.number, 'leg ' || l.leg || ' of seat ' || s.number || ' is free since ' || s.taken_until[l.leg] || ' and was not considered'
 FROM seat s JOIN class c ON c.sale_id = s.sale_id AND c.class = s.class
 CROSS JOIN LATERAL generate_series(1, s.legs) l(leg)
-WHERE s.sale_id = $1 AND c.sale_id = $1 AND c.waiting > 0
+WHERE s.sale_id = $1 AND c.sale_id = $1 AND EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.class = c.class)
   AND s.taken_until[l.leg] > s.considered_at AND s.taken_until[l.leg] < now() - interval '60 seconds'
   AND NOT EXISTS (SELECT 1 FROM seat_release r WHERE r.sale_id = $1 AND r.seat = s.number AND r.done_at IS NULL)
   AND NOT EXISTS (SELECT 1 FROM alert a WHERE a.sale_id = $1 AND a.closed_at IS NULL AND a.kind = 'release' AND a.subject = 'seat ' || s.number)

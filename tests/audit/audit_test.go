@@ -80,7 +80,8 @@ var planted = []struct {
 	{"limits", 6, `UPDATE sale SET account_limit = 1`},
 	{"limits", 6, `UPDATE booking SET admission = 5 WHERE number IN (1, 3); INSERT INTO booking (sale_id, number, account, admission, class, leg_from, leg_to, seats, quantity, state, amount, currency, made_at, ends_at, limit_at)
 		VALUES (1, 8, 'ann', 5, 'second', 3, 3, '{4}', 1, 'expired', 0, 'CAD', now(), now() + interval '5 minutes', now() + interval '5 minutes')`},
-	{"unconsidered", 7, `UPDATE class SET waiting = 1; UPDATE seat SET taken_until[1] = now() - interval '2 minutes' WHERE number = 4`},
+	{"unconsidered", 7, `INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together) VALUES (1, 'second', 1, 1, 1, 1, 1, 0);
+		UPDATE seat SET taken_until[1] = now() - interval '2 minutes' WHERE number = 4`},
 }
 
 func TestEveryInvariantCanFail(t *testing.T) {

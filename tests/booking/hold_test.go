@@ -400,7 +400,7 @@ func TestRefusalsSayWhich(t *testing.T) {
 	if _, err := booking.Release(w.ctx, w.db.App, sale.ID, h.Number, "d", "", ""); err != nil {
 		t.Fatal(err)
 	}
-	w.owner(`UPDATE class SET waiting = 1 WHERE sale_id = $1`, sale.ID)
+	w.db.QueueOrder(t, sale.ID, "w", "second", 1, 1, 1)
 	if got := w.try(sale, w.wish(sale, "e", 0, "1-3")); got != "standby-first" {
 		t.Errorf("named: %s", got)
 	}

@@ -1,12 +1,12 @@
 package handlers_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -96,9 +96,11 @@ func TestEveryCode(t *testing.T) {
 	last := w.must(post("hold", ann, any(one, 1)), "booking")
 	want(problem.SoldOut, post("hold", bob, any(one, 1)))
 	// A standby order waits: what comes free is offered to it first.
-	if _, err := w.services.DB.Owner.Exec(context.Background(), `UPDATE class SET waiting = 1 WHERE sale_id = $1`, one); err != nil {
+	saleID, err := strconv.ParseInt(one, 10, 64)
+	if err != nil {
 		t.Fatal(err)
 	}
+	w.services.DB.QueueOrder(t, saleID, "waits", "second", 1, 1, 1)
 	w.must(post("release-event", ann, object{"type": "ABANDON", "booking": last}), "booking")
 	want(problem.StandbyFirst, post("hold", bob, any(one, 1)))
 

@@ -185,6 +185,30 @@ func (d *Database) OpenSale(t testing.TB, legs, seats int) (sale int64) {
 	return sale
 }
 
+// QueueOrder puts a waiting standby order of an account, for quantity seats of one
+// class on legs from..to, straight into its queue, without a payment. It returns
+// the order's number.
+func (d *Database) QueueOrder(t testing.TB, sale int64, account, class string, from, to, quantity int) (number int64) {
+	t.Helper()
+	err := d.Owner.QueryRow(context.Background(), `WITH o AS (
+			INSERT INTO standby_order (sale_id, account, request_key, classes, leg_from, leg_to, quantity, together, fares, currency, gateway,
+				state, step, until, authorise_by, score, joined_at, queued_at)
+			VALUES ($1, $2, gen_random_uuid()::text, ARRAY[$3::text], $4, $5, $6, 0, '{0}', 'CAD', 'sandbox',
+				'queued', 'authorised', now() + interval '1 day', now() + interval '1 day', nextval('standby_score'), now(), now())
+			RETURNING sale_id, number, score),
+		q AS (
+			INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together)
+			SELECT o.sale_id, $3, $4, $5, o.score, o.number, $6, 0 FROM o),
+		a AS (
+			INSERT INTO account_sale (sale_id, account, live_seats, seat_limit)
+			SELECT s.sale_id, $2, 0, s.account_limit FROM sale s WHERE s.sale_id = $1 ON CONFLICT DO NOTHING)
+		SELECT number FROM o`, sale, account, class, from, to, quantity).Scan(&number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
 // pool makes a pool that opens no connection before it is used.
 func pool(t testing.TB, dsn string) *pgxpool.Pool {
 	t.Helper()

@@ -136,7 +136,7 @@ func TestMapShowsTheStrips(t *testing.T) {
 		t.Errorf("%d seats with something left", n)
 	}
 	// While others wait, what came free is kept for them and reads as held.
-	w.owner(`UPDATE class SET waiting = 1 WHERE sale_id = $1`, id)
+	w.db.QueueOrder(t, id, "w", "second", 1, 1, 1)
 	waitFor(t, func() bool { return w.get(maps, id).Left("second", 3, 3) == 1 })
 	if got := w.get(maps, id).Packed("second", 3, 3); got[1]&3 != 1 {
 		t.Errorf("a kept seat reads %d", got[1]&3)
