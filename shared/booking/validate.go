@@ -64,6 +64,15 @@ func printable(s string) bool {
 	}) < 0
 }
 
+// CheckPeople checks the passengers and the contact of a booking of so many seats,
+// and tidies the contact; "invalid" names each wrong field.
+func CheckPeople(list []Passenger, quantity int, contact *Contact) error {
+	var f faults
+	f.passengers(list, quantity)
+	f.contact(contact)
+	return f.problem()
+}
+
 // passengers checks that there are at most as many as seats, each with a name.
 func (f *faults) passengers(list []Passenger, quantity int) {
 	if len(list) > quantity {

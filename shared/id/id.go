@@ -49,7 +49,7 @@ func (m *Maker) ParseBooking(s string) (sale, number int64, err error) {
 	return sale, number, nil
 }
 
-// Payment is the public id of a payment; Order that of a standby order.
+// Payment is the public id of a payment.
 func (m *Maker) Payment(sale int64, u uuid.UUID) string { return m.withUUID('P', sale, u) }
 
 // ParsePayment reads a payment id; not-found for anything that is none.
@@ -72,13 +72,75 @@ func (m *Maker) parseUUID(kind byte, s string) (int64, uuid.UUID, error) {
 	return sale, u, nil
 }
 
+// AccountTag stands for an account inside a public id.
+type AccountTag [8]byte
+
+// TagOf is the tag of an account: the first bytes of its SHA-256.
+func TagOf(account string) (t AccountTag) {
+	sum := sha256.Sum256([]byte(account))
+	copy(t[:], sum[:])
+	return t
+}
+
+// OrderRef is what the public id of a standby order says: whose it is and where
+// it waits. So another's order is refused, and the queues are known, without a
+// look into Postgres.
+type OrderRef struct {
+	Sale, Number int64
+	From, To     int        // legs, 1-based and inclusive
+	Classes      []int      // positions among the sale's classes, in order of liking
+	Account      AccountTag // see TagOf
+}
+
+// maxOrderClasses is the most classes an order may name (migrations/00060).
+const maxOrderClasses = 10
+
+// Of says whether the order is the account's.
+func (r OrderRef) Of(account string) bool { return r.Account == TagOf(account) }
+
+// Order is the public id of a standby order.
+func (m *Maker) Order(r OrderRef) string {
+	b := varints(r.Sale, r.Number, int64(r.From), int64(r.To))
+	for _, c := range r.Classes {
+		b = binary.AppendUvarint(b, uint64(c))
+	}
+	return m.encode('O', append(b, r.Account[:]...))
+}
+
+// ParseOrder reads an order id; not-found for anything that is none.
+func (m *Maker) ParseOrder(s string) (OrderRef, error) {
+	b, err := m.decode('O', s)
+	if err != nil {
+		return OrderRef{}, err
+	}
+	var r OrderRef
+	var from, to int64
+	r.Sale, b = varint(b)
+	r.Number, b = varint(b)
+	from, b = varint(b)
+	to, b = varint(b)
+	if r.Sale <= 0 || r.Number <= 0 || from < 1 || to < from || to > 1<<16 || len(b) <= len(r.Account) {
+		return OrderRef{}, notFound()
+	}
+	r.From, r.To = int(from), int(to)
+	for len(b) > len(r.Account) {
+		var c int64
+		if c, b = varint(b); len(b) < len(r.Account) || c > 1<<16 || len(r.Classes) == maxOrderClasses {
+			return OrderRef{}, notFound()
+		}
+		r.Classes = append(r.Classes, int(c))
+	}
+	copy(r.Account[:], b)
+	return r, nil
+}
+
 func (m *Maker) encode(kind byte, body []byte) string {
 	tag := mac(m.ring.Sign(), kind, body)
 	return string(kind) + crockford.EncodeToString(append(body, tag[:macLen]...))
 }
 
 func (m *Maker) decode(kind byte, s string) ([]byte, error) {
-	if len(s) < 2 || len(s) > 80 || s[0] != kind {
+	if len(s) < 2 || len(s) > 120 || s[0] != kind {
 		return nil, notFound()
 	}
 	b, err := crockford.DecodeString(s[1:])
