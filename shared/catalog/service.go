@@ -35,6 +35,8 @@ type Service struct {
 	reader *Reader
 	rooms  Rooms
 	clock  clock.Clock
+	// released is called after a commit that freed seats of a sale.
+	released func(ctx context.Context, saleID int64)
 }
 
 // Caller is the organiser who asks, and in whose name a key counts.
@@ -59,9 +61,13 @@ func (s *Service) inSale(ctx context.Context, saleID int64, who Caller, change f
 	})
 }
 
-// NewService makes the service of a replica.
-func NewService(db *store.DB, reader *Reader, rooms Rooms, now clock.Clock) *Service {
-	return &Service{db: db, keys: idempotency.New(db), reader: reader, rooms: rooms, clock: now}
+// NewService makes the service of a replica. released is called after each commit
+// that freed seats of a sale, to tell of it; nil for nobody.
+func NewService(db *store.DB, reader *Reader, rooms Rooms, now clock.Clock, released func(ctx context.Context, saleID int64)) *Service {
+	if released == nil {
+		released = func(context.Context, int64) {}
+	}
+	return &Service{db: db, keys: idempotency.New(db), reader: reader, rooms: rooms, clock: now, released: released}
 }
 
 // Do does what a request asks. Errors: invalid, bad-request, not-found (also for
@@ -99,10 +105,12 @@ func (s *Service) Do(ctx context.Context, who Caller, r Request, trace string) (
 		}
 		return s.patch(ctx, who, sale, p, "patch")
 	case r.AddSeats != nil:
+		defer s.released(ctx, sale.ID)
 		return s.addSeats(ctx, who, sale, *r.AddSeats)
 	case r.Block != nil:
 		return s.block(ctx, who, sale, *r.Block)
 	case r.Unblock != nil:
+		defer s.released(ctx, sale.ID)
 		return s.unblock(ctx, who, sale, *r.Unblock, trace)
 	default:
 		cancelled := Cancelled

@@ -1,6 +1,7 @@
 // Package event is NATS as every other package sees it: nudges on core NATS
-// that may be lost (law 1), and the two streams that keep what must not be:
-// joins of a room and, while Postgres is away, events of payment gateways.
+// that may be lost (law 1), and the streams that keep what must not be: joins of
+// a room, releases of seats and, while Postgres is away, events of payment
+// gateways.
 package event
 
 import (
@@ -27,6 +28,11 @@ const (
 	SeatReleased     = "seat.released"
 )
 
+const (
+	maxPending = 4096            // messages for streams without an acknowledgement
+	ackTimeout = 5 * time.Second // after which one is given up for lost
+)
+
 // ErrDown means that NATS is away.
 var ErrDown = errors.New("event: nats is away")
 
@@ -47,7 +53,7 @@ func Open(url string) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event: %w", err)
 	}
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4096))
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(ackTimeout))
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("event: %w", err)

@@ -38,7 +38,11 @@ func (a *App) Catalog() (*catalog.Service, error) {
 		if err != nil {
 			return nil, err
 		}
-		return catalog.NewService(db, sales, rooms{db, secret}, clock.System), nil
+		releases, err := a.Releases()
+		if err != nil {
+			return nil, err
+		}
+		return catalog.NewService(db, sales, rooms{db, secret}, clock.System, releases.Committed), nil
 	})
 }
 

@@ -71,6 +71,9 @@ func (a *App) Payments() (*payment.Service, error) {
 		if o.Bus, err = a.Bus(); err != nil {
 			return nil, err
 		}
+		if o.Releases, err = a.Releases(); err != nil {
+			return nil, err
+		}
 		if o.Gateways, err = a.gateways(); err != nil {
 			return nil, err
 		}
@@ -112,6 +115,9 @@ func (a *App) Reconcile() (*reconcile.Net, error) {
 			return nil, err
 		}
 		if o.Idempotency, err = a.Idempotency(); err != nil {
+			return nil, err
+		}
+		if o.Releases, err = a.Releases(); err != nil {
 			return nil, err
 		}
 		if o.Bus, err = a.Bus(); err != nil {

@@ -56,6 +56,10 @@ func (a *App) Room() (*room.Service, error) {
 		if err != nil {
 			return nil, err
 		}
+		releases, err := a.Releases()
+		if err != nil {
+			return nil, err
+		}
 		replicas := 3
 		if a.Config.Test {
 			replicas = 1
@@ -76,7 +80,7 @@ func (a *App) Room() (*room.Service, error) {
 			Used: func(ctx context.Context, ids []int64, admission int64) (bool, error) {
 				return booking.PaidBy(ctx, db, ids, admission)
 			},
-			ExpireHolds: func(ctx context.Context) (int, error) { return booking.ExpireEnded(ctx, db, 0) },
+			ExpireHolds: func(ctx context.Context) (int, error) { return endHolds(ctx, db, releases) },
 		}), nil
 	})
 }

@@ -55,6 +55,7 @@ func (s *Service) Abandon(ctx context.Context, r Release) (Released, bool, error
 	if err != nil {
 		return Released{}, false, err
 	}
+	defer s.releases.Committed(ctx, sale)
 	return s.once(ctx, sale, r, func(ctx context.Context) (Released, error) {
 		out := Released{Sale: sale, Booking: r.Booking, Seats: []int{}}
 		for range abandonRounds {
@@ -126,6 +127,7 @@ func (s *Service) Return(ctx context.Context, r Release) (Released, bool, error)
 			Refund: money.Amount{Amount: b.Refund, Currency: b.Currency}, Fee: money.Amount{Amount: b.Fee, Currency: b.Currency}}, nil
 	})
 	if err == nil && !replay && !r.Preview {
+		s.releases.Committed(ctx, sale)
 		if err := s.drain(ctx, sale, KindRefund); err != nil {
 			slog.WarnContext(ctx, "refund left to reconcile", "sale", sale, "booking", number, "error", err)
 		}

@@ -23,6 +23,7 @@ import (
 	"handler/function/shared/idempotency"
 	"handler/function/shared/outbox"
 	"handler/function/shared/problem"
+	"handler/function/shared/release"
 	"handler/function/shared/store"
 
 	"github.com/gofrs/uuid/v5"
@@ -66,6 +67,8 @@ type Options struct {
 	// Bus may be nil: tickets then wait for reconcile.
 	Bus    *event.Bus
 	Alerts *alert.Board
+	// Releases tells of seats that came free; nil for nobody.
+	Releases *release.Service
 }
 
 // Service takes payments for one replica. It is safe for concurrent use.
@@ -76,13 +79,14 @@ type Service struct {
 	test     bool
 	bus      *event.Bus
 	alerts   *alert.Board
+	releases *release.Service
 	keys     *idempotency.Store
 	box      *outbox.Box
 }
 
 // New makes a Service.
 func New(o Options) *Service {
-	s := &Service{db: o.DB, ids: o.IDs, gateways: map[string]Gateway{}, test: o.Test, bus: o.Bus, alerts: o.Alerts,
+	s := &Service{db: o.DB, ids: o.IDs, gateways: map[string]Gateway{}, test: o.Test, bus: o.Bus, alerts: o.Alerts, releases: o.Releases,
 		keys: idempotency.New(o.DB), box: outbox.New(o.DB, o.Alerts)}
 	for _, g := range o.Gateways {
 		s.gateways[g.Name()] = g
@@ -181,6 +185,9 @@ func (s *Service) confirm(ctx context.Context, sale int64, payment uuid.UUID, c 
 	err := s.call(ctx, &out, "confirm", sale, payment, c.Reference, amount, c.Amount.Currency, trace)
 	if err != nil {
 		return out, err
+	}
+	if out.Code == OutcomeRescued || out.Code == OutcomeRefund {
+		s.releases.Committed(ctx, sale) // the hold may have ended just now
 	}
 	switch out.Code {
 	case OutcomeBooked, OutcomeRescued:

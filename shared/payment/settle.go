@@ -243,6 +243,7 @@ func (s *Service) workCancel(ctx context.Context, r outbox.Row) error {
 	}
 	if what.Release {
 		var left abandoned
+		defer s.releases.Committed(ctx, r.Sale)
 		return s.call(ctx, &left, "abandon", r.Sale, p.Booking, p.Account, r.TraceID)
 	}
 	return nil
@@ -278,6 +279,7 @@ func (s *Service) workCallOff(ctx context.Context, r outbox.Row) error {
 	if err != nil {
 		return err
 	}
+	defer s.releases.Committed(ctx, r.Sale)
 	for _, number := range booked {
 		var done returned
 		if err := s.call(ctx, &done, "call-off", r.Sale, number, r.TraceID); err != nil {

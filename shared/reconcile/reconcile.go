@@ -19,6 +19,7 @@ import (
 	"handler/function/shared/outbox"
 	"handler/function/shared/payment"
 	"handler/function/shared/queue"
+	"handler/function/shared/release"
 	"handler/function/shared/store"
 
 	"github.com/redis/go-redis/v9"
@@ -45,6 +46,7 @@ type Options struct {
 	Payments    *payment.Service
 	Outbox      *outbox.Box
 	Idempotency *idempotency.Store
+	Releases    *release.Service
 	Bus         *event.Bus    // may be nil
 	Redis       *queue.Client // may be nil: then there is no lease
 }
@@ -74,6 +76,8 @@ type Did struct {
 	Failed      int `json:"failed"`     // of both, due again later
 	Nudged      int `json:"nudged"`     // sales whose tickets were called for again
 	Expired     int `json:"expired"`    // ended holds moved
+	Told        int `json:"told"`       // releases that nobody had been told of
+	Untold      int `json:"untold"`     // sales with some that wait too long
 	Overdue     int `json:"overdue"`    // kinds of outbox rows late in a sale
 	MoneyFaults int `json:"money_faults"`
 	Forgotten   int `json:"forgotten"` // idempotency rows
@@ -147,6 +151,8 @@ func (n *Net) Run(ctx context.Context) Did {
 		{"cancelling", false, func() error { return n.sweep(ctx, payment.KindCancel, &did.Cancelled, &did.Failed) }},
 		{"tickets", false, func() (err error) { did.Nudged, err = n.tickets(ctx); return }},
 		{"ended holds", false, func() (err error) { did.Expired, err = booking.ExpireEnded(ctx, n.o.DB, endedFor); return }},
+		{"releases", false, func() (err error) { did.Told, err = n.o.Releases.TellAll(ctx); return noNATS(err) }},
+		{"late releases", false, func() (err error) { did.Untold, err = n.o.Releases.Overdue(ctx); return }},
 		{"late outbox rows", false, func() (err error) { did.Overdue, err = n.o.Outbox.Overdue(ctx); return }},
 		{"money", true, func() (err error) { did.MoneyFaults, err = n.o.Payments.Compare(ctx, compared); return }},
 		{"old keys", true, func() (err error) { did.Forgotten, err = n.o.Idempotency.Sweep(ctx); return }},
@@ -165,6 +171,15 @@ func (n *Net) Run(ctx context.Context) Did {
 		}
 	}
 	return did
+}
+
+// noNATS takes an error for none where NATS is away: the next run tries again, and
+// what waits too long has its alert.
+func noNATS(err error) error {
+	if errors.Is(err, event.ErrDown) {
+		return nil
+	}
+	return err
 }
 
 // sweep works at the due outbox rows of one kind.
@@ -191,11 +206,8 @@ func (n *Net) tickets(ctx context.Context) (int, error) {
 		if err == nil {
 			err = n.o.Bus.Nudge(event.BookingConfirmed, sale, data)
 		}
-		if errors.Is(err, event.ErrDown) {
-			return told, nil // the next run tries again; Overdue alerts
-		}
 		if err != nil {
-			return told, err
+			return told, noNATS(err)
 		}
 		told++
 	}

@@ -41,10 +41,12 @@ type Did struct {
 }
 
 type tickState struct {
-	mu   sync.Mutex // held while this replica ticks
-	seen sync.Mutex
-	at   time.Time
-	did  Did
+	mu    sync.Mutex // held while this replica ticks
+	holds sync.Mutex // held while it ends holds
+	ended time.Time  // when it last began to, guarded by holds
+	seen  sync.Mutex
+	at    time.Time
+	did   Did
 
 	follow map[int64]follow // by room, guarded by seen
 }
@@ -60,25 +62,31 @@ type follow struct {
 // Tick does what is due for every room, and ends holds. Calls may overlap, in
 // one replica and in several: each room has a lease.
 func (s *Service) Tick(ctx context.Context) (Did, error) {
-	if did, ok := s.tick.recent(s.Clock.Now()); ok || !s.tick.mu.TryLock() {
+	did, ok := s.tick.recent(s.Clock.Now())
+	if ok {
+		return did, nil
+	}
+	if !s.tick.mu.TryLock() {
+		// A room takes long (the close of a large draw): no hold's end waits for it.
+		if _, err := s.endHolds(ctx, s.Clock.Now()); err != nil {
+			slog.Error("room: ending holds failed", "error", err)
+		}
 		return did, nil
 	}
 	defer s.tick.mu.Unlock()
 	started := s.Clock.Now()
 
-	var did Did
+	did = Did{}
 	var mu sync.Mutex
 	var rooms []int64
 	var group errgroup.Group
-	if s.ExpireHolds != nil {
-		group.Go(func() error {
-			n, err := s.ExpireHolds(ctx)
-			mu.Lock()
-			did.Holds += n
-			mu.Unlock()
-			return err
-		})
-	}
+	group.Go(func() error {
+		n, err := s.endHolds(ctx, started)
+		mu.Lock()
+		did.Holds += n
+		mu.Unlock()
+		return err
+	})
 	err := s.DB.Do(ctx, func(ctx context.Context, q store.Querier) error {
 		rows, err := q.Query(ctx, sql["due"])
 		if err != nil {
@@ -115,6 +123,19 @@ func (s *Service) Tick(ctx context.Context) (Did, error) {
 	s.tick.at, s.tick.did = started, did
 	s.tick.seen.Unlock()
 	return did, nil
+}
+
+// endHolds ends holds, unless this replica is at it or was within the interval.
+func (s *Service) endHolds(ctx context.Context, now time.Time) (int, error) {
+	if s.ExpireHolds == nil || !s.tick.holds.TryLock() {
+		return 0, nil
+	}
+	defer s.tick.holds.Unlock()
+	if now.Sub(s.tick.ended) < tickEvery {
+		return 0, nil
+	}
+	s.tick.ended = now
+	return s.ExpireHolds(ctx)
 }
 
 func (t *tickState) recent(now time.Time) (Did, bool) {

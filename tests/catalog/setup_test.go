@@ -42,7 +42,7 @@ func setup(t *testing.T) *world {
 }
 
 func (w *world) service() *catalog.Service {
-	return catalog.NewService(w.store, w.reader, w.rooms, clock.Func(func() time.Time { return w.now }))
+	return catalog.NewService(w.store, w.reader, w.rooms, clock.Func(func() time.Time { return w.now }), nil)
 }
 
 // rooms stands in for package room, which stands above the catalog.

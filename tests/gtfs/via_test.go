@@ -36,7 +36,7 @@ func TestVIA(t *testing.T) {
 	sales := catalog.NewReader(db)
 	// The feed's calendar runs from 2024 to 2030; two trips only run in the days
 	// of a diversion from 2026-09-29 to 10-01.
-	service := catalog.NewService(db, sales, nil, clock.System)
+	service := catalog.NewService(db, sales, nil, clock.System, nil)
 
 	trips := feed.Trips()
 	if len(trips) != 85 {

@@ -25,6 +25,7 @@ import (
 	"handler/function/shared/outbox"
 	"handler/function/shared/payment"
 	"handler/function/shared/reconcile"
+	"handler/function/shared/release"
 	"handler/function/shared/sandbox"
 	"handler/function/shared/store"
 	"handler/function/tests/harness"
@@ -91,8 +92,9 @@ func setup(t *testing.T, o options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.payments = payment.New(payment.Options{DB: w.store, IDs: w.ids, Gateways: []payment.Gateway{w.client}, Test: true, Bus: o.bus, Alerts: w.alerts})
-	w.net = reconcile.New(reconcile.Options{DB: w.store, Payments: w.payments, Outbox: w.box, Idempotency: idempotency.New(w.store), Bus: o.bus})
+	releases := release.New(w.store, o.bus, w.alerts)
+	w.payments = payment.New(payment.Options{DB: w.store, IDs: w.ids, Gateways: []payment.Gateway{w.client}, Test: true, Bus: o.bus, Alerts: w.alerts, Releases: releases})
+	w.net = reconcile.New(reconcile.Options{DB: w.store, Payments: w.payments, Outbox: w.box, Idempotency: idempotency.New(w.store), Releases: releases, Bus: o.bus})
 	mux.Handle("/dev/gateway/", w.gateway)
 	mux.HandleFunc("POST /function/confirm", func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
