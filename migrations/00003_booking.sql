@@ -11,7 +11,7 @@ DECLARE
     v_number bigint;
 BEGIN
     LOOP
-        v_number := nextval('booking_number') % 4194303 + 1;
+        v_number := (nextval('booking_number') - 1) % 4194303 + 1; -- what hold_seats takes as it comes
         EXIT WHEN NOT EXISTS (SELECT 1 FROM booking WHERE sale_id = p_sale AND number = v_number);
     END LOOP;
     RETURN v_number;
@@ -420,7 +420,7 @@ DECLARE
     v_all integer[] := '{}';
 BEGIN
     FOR b IN SELECT number, class, seats FROM booking
-             WHERE sale_id = p_sale AND account = 'house' AND state = 'held' AND ends_at > clock_timestamp()
+             WHERE sale_id = p_sale AND account = 'house' AND kept_for IS NULL AND state = 'held' AND ends_at > clock_timestamp()
                AND leg_from = p_from AND leg_to = p_to AND seats <@ p_seats
              ORDER BY number FOR UPDATE
     LOOP

@@ -63,14 +63,14 @@ func read(ctx context.Context, db *store.DB, sale *catalog.Sale) (*Map, error) {
 		if m.AsOf.IsZero() {
 			return problem.New(problem.NotFound, "There is no such sale.")
 		}
-		now := m.AsOf.UnixMicro() - pgEpoch
+		now := Moment(m.AsOf)
 		if rows, err = res.Query(); err != nil {
 			return err
 		}
 		defer rows.Close()
 		var until []int64
 		for rows.Next() {
-			number, id, considered, strip, err := row(rows, until)
+			number, id, considered, strip, err := ScanStrip(rows, until)
 			if err != nil {
 				return err
 			}
@@ -106,9 +106,14 @@ func stateOf(until, considered, now int64, standbyFirst bool) State {
 	return Free
 }
 
-// row reads one strip; buf is used again. Binary strips are read as they are:
-// a long train has 70,000 moments.
-func row(rows pgx.Rows, buf []int64) (number int32, class string, considered int64, strip []int64, err error) {
+// Moment is a time as the strips of ScanStrip have it.
+func Moment(t time.Time) int64 { return t.UnixMicro() - pgEpoch }
+
+// ScanStrip reads a row of (number, class, considered_at, taken_until): moments
+// in microseconds since 2000, with the least and the greatest int64 for the
+// infinities. buf is used again for the strip. Binary strips are read as they
+// are: a long train has 70,000 moments.
+func ScanStrip(rows pgx.Rows, buf []int64) (number int32, class string, considered int64, strip []int64, err error) {
 	binaryForm := true
 	for _, f := range rows.FieldDescriptions() {
 		binaryForm = binaryForm && f.Format == pgx.BinaryFormatCode
@@ -149,5 +154,5 @@ func micros(t pgtype.Timestamptz) int64 {
 	case pgtype.NegativeInfinity:
 		return never
 	}
-	return t.Time.UnixMicro() - pgEpoch
+	return Moment(t.Time)
 }

@@ -6,6 +6,7 @@ import (
 	confirm "handler/function/functions/confirm"
 	hold "handler/function/functions/hold"
 	joinroom "handler/function/functions/join-room"
+	match "handler/function/functions/match"
 	pay "handler/function/functions/pay"
 	reconcile "handler/function/functions/reconcile"
 	releaseevent "handler/function/functions/release-event"
@@ -22,6 +23,7 @@ var Functions = map[string]Handle{
 	"confirm":       confirm.Handle,
 	"hold":          hold.Handle,
 	"join-room":     joinroom.Handle,
+	"match":         match.Handle,
 	"pay":           pay.Handle,
 	"reconcile":     reconcile.Handle,
 	"release-event": releaseevent.Handle,

@@ -1,0 +1,942 @@
+package standby
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"handler/function/shared/alert"
+	"handler/function/shared/problem"
+	"handler/function/shared/seat"
+	"handler/function/shared/standby/line"
+	"handler/function/shared/standby/plan"
+	"handler/function/shared/store"
+)
+
+//go:embed match.sql
+var matchFile string
+
+var matchSQL = store.Queries(matchFile)
+
+// Limits of a run of `match`.
+const (
+	matchReleases  = 100  // due releases of one transaction
+	matchNewcomers = 500  // new orders of one transaction
+	matchRuns      = 1000 // transactions of one call; then others have their turn
+	matchSales     = 1000 // of one MatchDue
+	matchAgain     = 5    // plans of one transaction's work before it counts as failed
+	passMost       = 10   // a group passed so often has seats kept for it (DESIGN 8)
+	setAside       = 3    // failures of a release before it is set aside
+)
+
+// AlertRelease is the kind of alert for a release that `match` set aside or did
+// not get to in time; its subject is the release's id.
+const AlertRelease = "release"
+
+// Did counts what a call of `match` did.
+type Did struct {
+	Releases int `json:"releases"` // due releases done
+	Checked  int `json:"checked"`  // new orders looked at
+	Matched  int `json:"matched"`  // orders that got seats
+	Kept     int `json:"kept"`     // seats kept for groups
+	Refused  int `json:"refused"`  // orders ended: limit reached, or their time over
+	SetAside int `json:"set_aside"`
+}
+
+func (m *Did) add(o Did) {
+	m.Releases += o.Releases
+	m.Checked += o.Checked
+	m.Matched += o.Matched
+	m.Kept += o.Kept
+	m.Refused += o.Refused
+	m.SetAside += o.SetAside
+}
+
+// Matcher gives what comes free to who waits for it. It only moves free -> held;
+// capture and confirm are `pay`'s. It is safe for concurrent use.
+type Matcher struct {
+	db     *store.DB
+	alerts *alert.Board
+	after  Aftermath
+}
+
+// Aftermath is what follows a match, outside its transaction. All of it is made
+// up for when it is lost: by the outbox and by reconcile.
+type Aftermath interface {
+	// Seated: orders of this sale have seats and are to be captured.
+	Seated(ctx context.Context, sale int64)
+	// Considered: what became of releases of a class, newest last.
+	Considered(ctx context.Context, sale int64, class string, outcomes []line.Outcome)
+}
+
+// NewMatcher makes a Matcher.
+func NewMatcher(db *store.DB, alerts *alert.Board, after Aftermath) *Matcher {
+	return &Matcher{db: db, alerts: alerts, after: after}
+}
+
+// MatchDue matches every sale that has something due. One sale's trouble is no
+// other's: the first error is returned after all were tried.
+func (m *Matcher) MatchDue(ctx context.Context) (did Did, err error) {
+	var sales []int64
+	err = m.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		rows, err := q.Query(ctx, matchSQL["due-sales"], matchSales)
+		if err != nil {
+			return err
+		}
+		sales, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return did, err
+	}
+	for _, sale := range sales {
+		one, saleErr := m.Match(ctx, sale)
+		did.add(one)
+		if problem.Is(saleErr, problem.Unavailable) {
+			return did, saleErr
+		}
+		err = errors.Join(err, saleErr)
+	}
+	return did, err
+}
+
+// Match does what is due of a sale until nothing is: releases first, then new
+// orders, each some at a time in a transaction of its own. Calls for one sale
+// wait for each other; a sale that has nothing due costs one look.
+func (m *Matcher) Match(ctx context.Context, sale int64) (did Did, err error) {
+	for range matchRuns {
+		r := run{m: m, sale: sale, refused: map[int64]string{}}
+		some, err := r.do(ctx)
+		did.add(r.did)
+		if err != nil && !problem.Is(err, problem.Unavailable) && ctx.Err() == nil && len(r.batch) > 0 {
+			slog.ErrorContext(ctx, "match: a run failed", "sale", sale, "releases", len(r.batch), "error", err)
+			aside, failErr := m.fail(ctx, sale, r.batch, err)
+			did.SetAside += aside
+			if failErr != nil {
+				return did, errors.Join(err, failErr)
+			}
+			continue
+		}
+		if err != nil || !some {
+			return did, err
+		}
+	}
+	return did, nil
+}
+
+// fail counts a failure of releases; one that failed for the third time is set
+// aside with an alert, and its seat is marked considered.
+func (m *Matcher) fail(ctx context.Context, sale int64, ids []int64, cause error) (aside int, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	type bad struct{ id, seat int64 }
+	var gone []bad
+	err = m.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		gone = gone[:0]
+		if _, err := tx.Exec(ctx, matchSQL["begin"], sale); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, matchSQL["failed"], sale, ids)
+		if err != nil {
+			return err
+		}
+		var b bad
+		var tries int
+		if _, err := pgx.ForEachRow(rows, []any{&b.id, &b.seat, &tries}, func() error {
+			if tries >= setAside {
+				gone = append(gone, b)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		outcome, err := json.Marshal(map[string]string{"error": cause.Error()})
+		if err != nil {
+			return err
+		}
+		for _, b := range gone {
+			if _, err := tx.Exec(ctx, matchSQL["considered"], sale, []int64{b.seat}); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, matchSQL["done"], sale, []int64{b.id}, [][]byte{outcome}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, b := range gone {
+		m.alerts.Raise(ctx, sale, AlertRelease, fmt.Sprint(b.id), fmt.Sprintf("set aside, seat %d goes to the open sale: %v", b.seat, cause))
+	}
+	return len(gone), err
+}
+
+// run is one transaction's work for a sale.
+type run struct {
+	m       *Matcher
+	sale    int64
+	refused map[int64]string // orders that may not be served, with the code
+	did     Did
+	batch   []int64 // releases at work, for who counts failures
+
+	releases  []dueRelease
+	newcomers []newcomer
+	waiting   map[string]bool // classes with waiting orders
+	kept      []kept
+	strips    map[int]strip
+	queues    map[string]map[plan.Interval][]plan.Order
+}
+
+type dueRelease struct {
+	id         int64
+	event      string
+	class      string
+	seat       int
+	interval   plan.Interval
+	tries      int
+	releasedAt time.Time
+}
+
+type newcomer struct {
+	plan.Newcomer
+}
+
+type kept struct {
+	order    int64
+	class    string
+	interval plan.Interval
+	seats    []int
+	live     bool
+}
+
+// strip is a copy of one, as read.
+type strip struct {
+	class      string
+	considered int64
+	until      []int64
+}
+
+func (s strip) equal(o strip) bool {
+	return s.class == o.class && s.considered == o.considered && slices.Equal(s.until, o.until)
+}
+
+// errAnew: what was planned does not stand any more, and nothing was written.
+var errAnew = errors.New("standby: to be planned anew")
+
+// do works once. some: there was something to do, so there may be more.
+func (r *run) do(ctx context.Context) (some bool, err error) {
+	due, orphans, err := r.anythingDue(ctx)
+	if err != nil || !due && !orphans {
+		return false, err
+	}
+	if orphans {
+		if err := r.settle(ctx); err != nil {
+			return false, err
+		}
+	}
+	for range matchAgain {
+		var after func(context.Context)
+		some, after, err = r.try(ctx)
+		if err == nil {
+			if after != nil {
+				after(ctx)
+			}
+			return some, nil
+		}
+		if errors.Is(err, errAnew) && len(r.refused) > 0 {
+			err = r.settle(ctx)
+		}
+		if err != nil && !errors.Is(err, errAnew) {
+			return false, err
+		}
+	}
+	// Seats moved under every plan, which takes a crowd at just these seats. What
+	// is due stays due.
+	return false, nil
+}
+
+// anythingDue looks without a lock. orphans: seats are kept for orders that wait
+// no more.
+func (r *run) anythingDue(ctx context.Context) (due, orphans bool, err error) {
+	err = r.m.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		return q.QueryRow(ctx, matchSQL["anything-due"], r.sale).Scan(&due, &orphans)
+	})
+	return due, orphans, err
+}
+
+// settle ends the orders that may not be served, and lets go what is kept for
+// orders that wait no more. It is a transaction of its own: both lock what comes
+// late in the order of locks.
+func (r *run) settle(ctx context.Context) error {
+	err := r.m.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(matchSQL["begin"], r.sale)
+		b.Queue(matchSQL["unkeep"], r.sale)
+		for _, number := range slices.Sorted(maps.Keys(r.refused)) {
+			b.Queue(matchSQL["refuse"], r.sale, number, r.refused[number])
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err == nil {
+		r.did.Refused += len(r.refused)
+		clear(r.refused)
+	}
+	return err
+}
+
+// try reads, plans, locks, checks that what was read still stands, and writes.
+func (r *run) try(ctx context.Context) (some bool, after func(context.Context), err error) {
+	did := Did{}
+	err = r.m.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		did, after = Did{}, nil
+		if err := r.begin(ctx, tx); err != nil {
+			return err
+		}
+		some = len(r.releases) > 0 || len(r.newcomers) > 0
+		if !some {
+			return nil
+		}
+		in, at, err := r.input(ctx, tx)
+		if err != nil {
+			return err
+		}
+		made := plan.Make(in)
+		if err := r.lock(ctx, tx, made, at); err != nil {
+			return err
+		}
+		outcomes, err := r.write(ctx, tx, made, at, &did)
+		if err != nil {
+			return err
+		}
+		after = func(ctx context.Context) {
+			if did.Matched > 0 {
+				r.m.after.Seated(ctx, r.sale)
+			}
+			for _, class := range slices.Sorted(maps.Keys(outcomes)) {
+				r.m.after.Considered(ctx, r.sale, class, outcomes[class])
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		r.did.add(did)
+	}
+	return some, after, err
+}
+
+// begin takes the match row and reads what is due. Releases and new orders are
+// worked at apart: what came free does not wait for a scan.
+func (r *run) begin(ctx context.Context, tx pgx.Tx) error {
+	r.releases, r.newcomers, r.kept, r.batch = nil, nil, nil, nil
+	r.waiting = map[string]bool{}
+	b := &pgx.Batch{}
+	b.Queue(matchSQL["begin"], r.sale)
+	b.Queue(matchSQL["due-releases"], r.sale, matchReleases)
+	b.Queue(matchSQL["newcomers"], r.sale, matchNewcomers)
+	b.Queue(matchSQL["waiting-classes"], r.sale)
+	b.Queue(matchSQL["kept"], r.sale)
+	res := tx.SendBatch(ctx, b)
+	defer res.Close()
+	if _, err := res.Exec(); err != nil {
+		return err
+	}
+	if err := each(res, func(rows pgx.Rows) error {
+		var d dueRelease
+		if err := rows.Scan(&d.id, &d.event, &d.class, &d.seat, &d.interval.From, &d.interval.To, &d.tries, &d.releasedAt); err != nil {
+			return err
+		}
+		// One that has failed is worked at alone, after all others.
+		if len(r.releases) == 0 || d.tries == 0 {
+			r.releases = append(r.releases, d)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := each(res, func(rows pgx.Rows) error {
+		var n newcomer
+		if err := rows.Scan(&n.Number, &n.Score, &n.Classes, &n.From, &n.To, &n.Quantity, &n.Together); err != nil {
+			return err
+		}
+		if len(r.releases) == 0 {
+			r.newcomers = append(r.newcomers, n)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := each(res, func(rows pgx.Rows) error {
+		var class string
+		err := rows.Scan(&class)
+		r.waiting[class] = true
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := each(res, func(rows pgx.Rows) error {
+		var k kept
+		err := rows.Scan(&k.order, &k.class, &k.interval.From, &k.interval.To, &k.seats, &k.live)
+		if k.live {
+			r.kept = append(r.kept, k)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, d := range r.releases {
+		r.batch = append(r.batch, d.id)
+	}
+	return res.Close()
+}
+
+// each reads one result of a batch.
+func each(res pgx.BatchResults, row func(pgx.Rows) error) error {
+	rows, err := res.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// input reads copies of the strips and the first of the queues that could use
+// what they have. at is the moment by which they are free.
+func (r *run) input(ctx context.Context, tx pgx.Tx) (plan.Input, int64, error) {
+	in := plan.Input{PassMost: passMost}
+	r.strips, r.queues = map[int]strip{}, map[string]map[plan.Interval][]plan.Order{}
+	numbers := map[int]bool{}
+	for _, d := range r.releases {
+		numbers[d.seat] = true
+	}
+	for _, k := range r.kept {
+		for _, n := range k.seats {
+			numbers[n] = true
+		}
+	}
+	scan := map[string]bool{} // classes to be read whole
+	for _, n := range r.newcomers {
+		for _, class := range n.Classes {
+			scan[class] = true
+		}
+	}
+	now, err := r.readStrips(ctx, tx, numbers, scan)
+	if err != nil {
+		return in, 0, err
+	}
+
+	gaps := map[string][]plan.Interval{}
+	for _, d := range r.releases {
+		if s, ok := r.strips[d.seat]; ok && r.waiting[d.class] {
+			gaps[d.class] = append(gaps[d.class], plan.Gaps(s.seat(d.seat, now))...)
+		}
+	}
+	exact := map[string]map[plan.Interval]bool{}
+	for _, n := range r.newcomers {
+		possible := false
+		for _, class := range n.Classes {
+			if r.fits(class, n, now) {
+				possible = true
+				if exact[class] == nil {
+					exact[class] = map[plan.Interval]bool{}
+				}
+				exact[class][n.Interval] = true
+			}
+		}
+		if possible {
+			in.Newcomers = append(in.Newcomers, n.Newcomer)
+		}
+	}
+	if err := r.readQueues(ctx, tx, gaps, exact); err != nil {
+		return in, 0, err
+	}
+	groups, together := r.groups(in.Newcomers)
+	for class := range groups {
+		if scan[class] {
+			delete(groups, class)
+		}
+	}
+	if len(groups) > 0 {
+		if now, err = r.readStrips(ctx, tx, numbers, groups); err != nil {
+			return in, 0, err
+		}
+	}
+	places := map[int][2]int{}
+	if together {
+		if places, err = r.places(ctx, tx); err != nil {
+			return in, 0, err
+		}
+	}
+	if err := r.timeOfKeeping(ctx, tx); err != nil {
+		return in, 0, err
+	}
+	in.Classes = r.classes(now, places)
+	return in, now, nil
+}
+
+// readStrips reads seats by number, and whole classes as far as they are free.
+func (r *run) readStrips(ctx context.Context, tx pgx.Tx, numbers map[int]bool, whole map[string]bool) (now int64, err error) {
+	b := &pgx.Batch{}
+	b.Queue(matchSQL["clock"])
+	b.Queue(matchSQL["strips"], r.sale, slices.Sorted(maps.Keys(numbers)))
+	classes := slices.Sorted(maps.Keys(whole))
+	for _, class := range classes {
+		b.Queue(matchSQL["free-strips"], r.sale, class)
+	}
+	res := tx.SendBatch(ctx, b)
+	defer res.Close()
+	var at time.Time
+	if err := res.QueryRow().Scan(&at); err != nil {
+		return 0, err
+	}
+	for range 1 + len(classes) {
+		if err := each(res, func(rows pgx.Rows) error {
+			number, class, considered, until, err := seat.ScanStrip(rows, nil)
+			r.strips[int(number)] = strip{class, considered, until}
+			return err
+		}); err != nil {
+			return 0, err
+		}
+	}
+	return seat.Moment(at), res.Close()
+}
+
+// fits says whether the class has as many seats free on the interval as the
+// order wants: without them nothing more is read for it.
+func (r *run) fits(class string, n newcomer, now int64) bool {
+	want := n.Quantity
+	for _, s := range r.strips {
+		if s.class == class && n.To <= len(s.until) && s.free(n.Interval, now) {
+			if want--; want == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s strip) free(iv plan.Interval, now int64) bool {
+	for _, u := range s.until[iv.From-1 : iv.To] {
+		if u > now {
+			return false
+		}
+	}
+	return true
+}
+
+func (s strip) seat(number int, now int64) plan.Seat {
+	p := plan.Seat{Number: number, Free: make([]bool, len(s.until)), Fresh: make([]bool, len(s.until))}
+	for i, u := range s.until {
+		p.Free[i], p.Fresh[i] = u <= now, u > s.considered
+	}
+	return p
+}
+
+// readQueues reads the first of every queue inside the gaps, and of those named.
+func (r *run) readQueues(ctx context.Context, tx pgx.Tx, gaps map[string][]plan.Interval, exact map[string]map[plan.Interval]bool) error {
+	b := &pgx.Batch{}
+	var of []string // the class of each statement
+	for _, class := range slices.Sorted(maps.Keys(gaps)) {
+		for _, g := range outermost(gaps[class]) {
+			b.Queue(matchSQL["candidates"], r.sale, class, g.From, g.To, plan.LookedAt)
+			of = append(of, class)
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(exact)) {
+		var from, to []int
+		for iv := range exact[class] {
+			from, to = append(from, iv.From), append(to, iv.To)
+		}
+		b.Queue(matchSQL["heads"], r.sale, class, from, to, plan.LookedAt)
+		of = append(of, class)
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	res := tx.SendBatch(ctx, b)
+	defer res.Close()
+	for _, class := range of {
+		read := map[plan.Interval][]plan.Order{} // two gaps may share queues
+		if err := each(res, func(rows pgx.Rows) error {
+			var iv plan.Interval
+			var o plan.Order
+			if err := rows.Scan(&iv.From, &iv.To, &o.Number, &o.Score, &o.Quantity, &o.Together, &o.Passed); err != nil {
+				return err
+			}
+			for _, k := range r.kept {
+				if k.order == o.Number && k.class == class {
+					o.Kept = append(o.Kept, k.seats...)
+				}
+			}
+			read[iv] = append(read[iv], o)
+			return nil
+		}); err != nil {
+			return err
+		}
+		if r.queues[class] == nil {
+			r.queues[class] = map[plan.Interval][]plan.Order{}
+		}
+		maps.Copy(r.queues[class], read)
+	}
+	return res.Close()
+}
+
+// outermost leaves out gaps that lie inside another.
+func outermost(gaps []plan.Interval) []plan.Interval {
+	gaps = slices.Clone(gaps)
+	slices.SortFunc(gaps, func(a, b plan.Interval) int {
+		if a.From != b.From {
+			return a.From - b.From
+		}
+		return b.To - a.To
+	})
+	var out []plan.Interval
+	for _, g := range gaps {
+		if len(out) == 0 || g.To > out[len(out)-1].To {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// groups are the classes that a group waits for: those are read whole. together:
+// some want to sit together.
+func (r *run) groups(newcomers []plan.Newcomer) (classes map[string]bool, together bool) {
+	classes = map[string]bool{}
+	look := func(class string, o plan.Order) {
+		if o.Quantity > 1 {
+			classes[class] = true
+			together = together || o.Together != plan.Apart
+		}
+	}
+	for class, queues := range r.queues {
+		for _, queue := range queues {
+			for _, o := range queue {
+				look(class, o)
+			}
+		}
+	}
+	for _, n := range newcomers {
+		for _, class := range n.Classes {
+			look(class, n.Order)
+		}
+	}
+	return classes, together
+}
+
+// places are the keys of coach and row of every seat read.
+func (r *run) places(ctx context.Context, tx pgx.Tx) (map[int][2]int, error) {
+	rows, err := tx.Query(ctx, matchSQL["places"], r.sale, slices.Sorted(maps.Keys(r.strips)))
+	if err != nil {
+		return nil, err
+	}
+	type rowKey struct {
+		coach string
+		row   int
+	}
+	coaches, rowsOf, out := map[string]int{}, map[rowKey]int{}, map[int][2]int{}
+	var number int
+	var k rowKey
+	_, err = pgx.ForEachRow(rows, []any{&number, &k.coach, &k.row}, func() error {
+		if _, ok := coaches[k.coach]; !ok {
+			coaches[k.coach] = len(coaches) + 1
+		}
+		if _, ok := rowsOf[k]; !ok {
+			rowsOf[k] = len(rowsOf) + 1
+		}
+		out[number] = [2]int{coaches[k.coach], rowsOf[k]}
+		return nil
+	})
+	return out, err
+}
+
+// timeOfKeeping leaves heads for which seats were kept long enough without that
+// right.
+func (r *run) timeOfKeeping(ctx context.Context, tx pgx.Tx) error {
+	var heads []int64
+	for _, queues := range r.queues {
+		for _, queue := range queues {
+			for _, o := range queue {
+				if o.Passed >= passMost {
+					heads = append(heads, o.Number)
+				}
+			}
+		}
+	}
+	if len(heads) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, matchSQL["kept-once"], r.sale, heads)
+	if err != nil {
+		return err
+	}
+	over, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	for _, queues := range r.queues {
+		for _, queue := range queues {
+			for i := range queue {
+				if slices.Contains(over, queue[i].Number) {
+					queue[i].Passed = 0
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// classes is what the plan is made of.
+func (r *run) classes(now int64, places map[int][2]int) []plan.Class {
+	byID := map[string]*plan.Class{}
+	for _, number := range slices.Sorted(maps.Keys(r.strips)) {
+		s := r.strips[number]
+		c := byID[s.class]
+		if c == nil {
+			c = &plan.Class{ID: s.class, Legs: len(s.until), Queues: r.queues[s.class]}
+			byID[s.class] = c
+		}
+		p := s.seat(number, now)
+		p.Coach, p.Row = -number, -number // nowhere known: beside nobody
+		if at, ok := places[number]; ok {
+			p.Coach, p.Row = at[0], at[1]
+		}
+		c.Seats = append(c.Seats, p)
+	}
+	for _, d := range r.releases {
+		if c := byID[d.class]; c != nil && r.waiting[d.class] {
+			c.Due = append(c.Due, plan.Release{ID: d.id, Seat: d.seat, Interval: d.interval})
+		}
+	}
+	var all []plan.Class
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		all = append(all, *byID[id])
+	}
+	return all
+}
+
+// lock locks what the plan touches, in the one order, and sees whether the seats
+// are still as they were read.
+func (r *run) lock(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64) error {
+	var orders []int64
+	seats := map[int]bool{}
+	for _, s := range made.Serves {
+		orders = append(orders, s.Order)
+		for _, n := range s.Seats {
+			seats[n] = true
+		}
+	}
+	for _, k := range made.Keeps {
+		seats[k.Seat] = true
+	}
+	for _, d := range r.releases {
+		seats[d.seat] = true
+	}
+	if len(seats) == 0 {
+		return nil
+	}
+	if len(orders) > 0 {
+		rows, err := tx.Query(ctx, matchSQL["accounts-of"], r.sale, orders)
+		if err != nil {
+			return err
+		}
+		accounts := map[string]bool{}
+		var number int64
+		var account string
+		if _, err := pgx.ForEachRow(rows, []any{&number, &account}, func() error {
+			accounts[account] = true
+			return nil
+		}); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, matchSQL["lock-accounts"], r.sale, slices.Sorted(maps.Keys(accounts))); err != nil {
+			return err
+		}
+	}
+	numbers := slices.Sorted(maps.Keys(seats))
+	b := &pgx.Batch{}
+	b.Queue(matchSQL["lock-seats"], r.sale, numbers)
+	b.Queue(matchSQL["clock"])
+	b.Queue(matchSQL["strips"], r.sale, numbers)
+	res := tx.SendBatch(ctx, b)
+	defer res.Close()
+	if _, err := res.Exec(); err != nil {
+		return err
+	}
+	var clock time.Time
+	if err := res.QueryRow().Scan(&clock); err != nil {
+		return err
+	}
+	now := seat.Moment(clock)
+	same := true
+	if err := each(res, func(rows pgx.Rows) error {
+		number, class, considered, until, err := seat.ScanStrip(rows, nil)
+		if err != nil {
+			return err
+		}
+		was, ok := r.strips[int(number)]
+		same = same && ok && was.equal(strip{class, considered, until})
+		for _, u := range until { // a hold that ended while we planned
+			same = same && !(u > at && u <= now)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := res.Close(); err != nil {
+		return err
+	}
+	if !same {
+		return errAnew
+	}
+	return nil
+}
+
+// why is what stands in the history of order and booking.
+func why(s plan.Serve) string {
+	switch {
+	case s.Release == 0:
+		return "a seat was free"
+	case s.Exact:
+		return "exactly this interval came free"
+	}
+	return "seats on the way came free"
+}
+
+// write does what was planned. An order that may not be served is remembered and
+// all is planned anew without it.
+func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, did *Did) (map[string][]line.Outcome, error) {
+	b := &pgx.Batch{}
+	for _, s := range made.Serves {
+		b.Queue(matchSQL["seat-order"], r.sale, s.Order, s.Class, s.Seats, orNone(s.LetGo), why(s))
+	}
+	for _, k := range made.Keeps {
+		b.Queue(matchSQL["keep"], r.sale, k.Order, k.Class, k.Seat, k.From, k.To)
+	}
+	for _, p := range made.Passes {
+		b.Queue(matchSQL["passed"], r.sale, p.Class, p.From, p.To, p.Order)
+	}
+	considered := map[int]bool{}
+	var done []int64
+	var results [][]byte
+	outcomes := map[string][]line.Outcome{}
+	for _, d := range r.releases {
+		considered[d.seat] = true
+		o := r.outcome(d, made, at)
+		raw, err := json.Marshal(o)
+		if err != nil {
+			return nil, err
+		}
+		done, results = append(done, d.id), append(results, raw)
+		if r.waiting[d.class] {
+			outcomes[d.class] = append(outcomes[d.class], o)
+		}
+	}
+	tail := 0
+	if len(done) > 0 {
+		b.Queue(matchSQL["considered"], r.sale, slices.Sorted(maps.Keys(considered)))
+		b.Queue(matchSQL["done"], r.sale, done, results)
+		tail += 2
+	}
+	if len(r.newcomers) > 0 {
+		var checked []int64
+		for _, n := range r.newcomers {
+			checked = append(checked, n.Number)
+		}
+		b.Queue(matchSQL["checked"], r.sale, checked)
+		tail++
+	}
+	res := tx.SendBatch(ctx, b)
+	defer res.Close()
+	anew := false
+	for _, s := range made.Serves {
+		var raw []byte
+		if err := res.QueryRow().Scan(&raw); err != nil {
+			return nil, err
+		}
+		var answer struct {
+			Code string `json:"code"`
+		}
+		if err := json.Unmarshal(raw, &answer); err != nil {
+			return nil, err
+		}
+		switch answer.Code {
+		case "matched":
+			did.Matched++
+		case "limit", "over":
+			r.refused[s.Order] = answer.Code
+			anew = true
+		default: // gone: it left while we planned; taken: a seat moved
+			anew = true
+		}
+	}
+	for range made.Keeps {
+		var code string
+		if err := res.QueryRow().Scan(&code); err != nil {
+			return nil, err
+		}
+		anew = anew || code != "kept"
+	}
+	for range len(made.Passes) + tail {
+		if _, err := res.Exec(); err != nil {
+			return nil, err
+		}
+	}
+	if err := res.Close(); err != nil {
+		return nil, err
+	}
+	if anew {
+		return nil, errAnew
+	}
+	did.Kept += len(made.Keeps)
+	did.Releases += len(done)
+	did.Checked += len(r.newcomers)
+	return outcomes, nil
+}
+
+func orNone(seats []int) []int {
+	if seats == nil {
+		return []int{}
+	}
+	return seats
+}
+
+// outcome is what became of a release: of its whole seat, as its gaps were
+// offered together.
+func (r *run) outcome(d dueRelease, made plan.Plan, at int64) line.Outcome {
+	o := line.Outcome{Event: d.event, At: d.releasedAt.UTC(), From: d.interval.From, To: d.interval.To}
+	for _, g := range plan.Gaps(r.strips[d.seat].seat(d.seat, at)) {
+		o.Gaps = append(o.Gaps, [2]int{g.From, g.To})
+	}
+	for _, s := range made.Serves {
+		if slices.Contains(s.Seats, d.seat) {
+			o.Served = append(o.Served, line.Served{From: s.From, To: s.To, Quantity: len(s.Seats), Score: r.score(s), Exact: s.Exact})
+		}
+	}
+	for _, k := range made.Keeps {
+		if k.Seat == d.seat {
+			o.Kept++
+		}
+	}
+	return o
+}
+
+func (r *run) score(s plan.Serve) int64 {
+	for _, o := range r.queues[s.Class][s.Interval] {
+		if o.Number == s.Order {
+			return o.Score
+		}
+	}
+	return 0
+}

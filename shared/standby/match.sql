@@ -1,0 +1,132 @@
+-- Statements of `match`. What moves a seat or an order is the SQL functions of
+-- migrations/00060_standby.sql.
+
+-- name: due-sales
+-- Sales with something to match: a look without locks (SQL rule 8).
+SELECT sale_id FROM seat_release WHERE done_at IS NULL
+UNION
+SELECT sale_id FROM standby_order WHERE checked_at IS NULL AND state IN ('queued', 'pending')
+UNION
+SELECT k.sale_id FROM booking k
+WHERE k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
+  AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = k.sale_id AND q.number = k.kept_for)
+ORDER BY sale_id LIMIT $1;
+
+-- name: anything-due
+SELECT EXISTS (SELECT 1 FROM seat_release WHERE sale_id = $1 AND done_at IS NULL)
+    OR EXISTS (SELECT 1 FROM standby_order WHERE sale_id = $1 AND checked_at IS NULL AND state IN ('queued', 'pending')),
+    EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
+               AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.number = k.kept_for));
+
+-- name: begin
+SELECT standby_match_begin($1);
+
+-- name: refuse
+SELECT standby_refuse($1, $2, $3);
+
+-- name: unkeep
+SELECT standby_unkeep($1);
+
+-- name: due-releases
+-- By state, never by a sequence (field case 61). A row that has failed comes when
+-- all others are done, and alone.
+SELECT release_id, event_type, class, seat, leg_from, leg_to, tries, released_at FROM seat_release
+WHERE sale_id = $1 AND done_at IS NULL ORDER BY tries > 0, release_id LIMIT $2;
+
+-- name: newcomers
+SELECT number, score, classes, leg_from, leg_to, quantity, together FROM standby_order
+WHERE sale_id = $1 AND checked_at IS NULL AND state IN ('queued', 'pending') ORDER BY score LIMIT $2;
+
+-- name: waiting-classes
+SELECT c.class FROM class c
+WHERE c.sale_id = $1 AND EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.class = c.class);
+
+-- name: kept
+-- What the house keeps for orders that wait, and whether its time is over.
+SELECT kept_for, class, leg_from, leg_to, seats, ends_at > clock_timestamp() FROM booking
+WHERE sale_id = $1 AND kept_for IS NOT NULL AND state = 'held';
+
+-- name: kept-once
+-- Orders that have had seats kept for them longer ago than these may be kept.
+SELECT DISTINCT k.kept_for FROM booking k
+WHERE k.sale_id = $1 AND k.kept_for = ANY ($2) AND k.made_at <= clock_timestamp() - interval '30 minutes';
+
+-- name: clock
+SELECT clock_timestamp();
+
+-- name: strips
+SELECT number, class, considered_at, taken_until FROM seat
+WHERE sale_id = $1 AND number = ANY ($2) ORDER BY number;
+
+-- name: free-strips
+-- Seats of a class with a free leg.
+SELECT number, class, considered_at, taken_until FROM seat
+WHERE sale_id = $1 AND class = $2 AND clock_timestamp() >= ANY (taken_until) ORDER BY number;
+
+-- name: places
+SELECT number, coach, row_number FROM seat_place WHERE sale_id = $1 AND number = ANY ($2);
+
+-- name: candidates
+-- The first $5 of each queue of a class whose interval lies within legs $3..$4.
+-- The intervals are found by skipping from one to the next in the index: what
+-- this costs does not depend on how many wait.
+WITH RECURSIVE i (leg_from, leg_to) AS (
+    (SELECT q.leg_from, q.leg_to FROM standby_queue q
+     WHERE q.sale_id = $1 AND q.class = $2 AND (q.leg_from, q.leg_to) >= ($3::integer, $3::integer) AND q.leg_from <= $4
+     ORDER BY q.leg_from, q.leg_to LIMIT 1)
+    UNION ALL
+    SELECT n.leg_from, n.leg_to FROM i CROSS JOIN LATERAL (
+        SELECT q.leg_from, q.leg_to FROM standby_queue q
+        WHERE q.sale_id = $1 AND q.class = $2
+          AND (q.leg_from, q.leg_to) > (i.leg_from, CASE WHEN i.leg_to > $4 THEN 100000 ELSE i.leg_to END) AND q.leg_from <= $4
+        ORDER BY q.leg_from, q.leg_to LIMIT 1) n)
+SELECT i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed
+FROM i CROSS JOIN LATERAL (
+    SELECT q.number, q.score, q.quantity, q.together, q.passed FROM standby_queue q
+    WHERE q.sale_id = $1 AND q.class = $2 AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
+    ORDER BY q.score LIMIT $5) c
+WHERE i.leg_to <= $4;
+
+-- name: heads
+-- The first $5 of the queues named.
+SELECT i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed
+FROM unnest($3::integer[], $4::integer[]) i (leg_from, leg_to) CROSS JOIN LATERAL (
+    SELECT q.number, q.score, q.quantity, q.together, q.passed FROM standby_queue q
+    WHERE q.sale_id = $1 AND q.class = $2 AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
+    ORDER BY q.score LIMIT $5) c;
+
+-- name: accounts-of
+SELECT number, account FROM standby_order WHERE sale_id = $1 AND number = ANY ($2);
+
+-- name: lock-accounts
+SELECT account FROM account_sale WHERE sale_id = $1 AND account = ANY ($2) ORDER BY account FOR UPDATE;
+
+-- name: lock-seats
+SELECT seat_lock($1, $2);
+
+-- name: seat-order
+SELECT standby_seat($1, $2, $3, $4, $5, $6);
+
+-- name: keep
+SELECT standby_keep($1, $2, $3, $4, $5, $6);
+
+-- name: passed
+UPDATE standby_queue SET passed = passed + 1
+WHERE sale_id = $1 AND class = $2 AND leg_from = $3 AND leg_to = $4 AND number = $5;
+
+-- name: considered
+SELECT seat_considered($1, $2);
+
+-- name: done
+UPDATE seat_release r SET done_at = now(), outcome = d.outcome
+FROM (SELECT unnest($2::bigint[]) AS release_id, unnest($3::jsonb[]) AS outcome) d
+WHERE r.sale_id = $1 AND r.release_id = d.release_id AND r.done_at IS NULL;
+
+-- name: checked
+UPDATE standby_order SET checked_at = now()
+WHERE sale_id = $1 AND number = ANY ($2) AND checked_at IS NULL;
+
+-- name: failed
+-- A release whose run failed: the third time it is set aside.
+UPDATE seat_release SET tries = tries + 1 WHERE sale_id = $1 AND release_id = ANY ($2) AND done_at IS NULL
+RETURNING release_id, seat, tries;

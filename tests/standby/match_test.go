@@ -1,0 +1,254 @@
+package standby_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"handler/function/shared/alert"
+	"handler/function/shared/standby"
+	"handler/function/shared/standby/line"
+	"handler/function/shared/store"
+	"handler/function/tests/harness"
+)
+
+// matching is a sale of a test with the matcher beside it.
+type matching struct {
+	t    *testing.T
+	ctx  context.Context
+	db   *harness.Database
+	sale int64
+	m    *standby.Matcher
+
+	mu       sync.Mutex
+	outcomes []line.Outcome
+}
+
+// Seated and Considered are the aftermath of a test: it keeps what it is told.
+func (w *matching) Seated(context.Context, int64) {}
+
+func (w *matching) Considered(_ context.Context, _ int64, _ string, outcomes []line.Outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outcomes = append(w.outcomes, outcomes...)
+}
+
+func newMatching(t *testing.T, legs, seats int) *matching {
+	t.Parallel()
+	w := &matching{t: t, ctx: context.Background(), db: harness.DB(t)}
+	w.sale = w.db.OpenSale(t, legs, seats)
+	db := store.New(w.db.App)
+	w.m = standby.NewMatcher(db, alert.New(db, ""), w)
+	return w
+}
+
+func (w *matching) match() standby.Did {
+	w.t.Helper()
+	did, err := w.m.Match(w.ctx, w.sale)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return did
+}
+
+// hold holds seats for an account: held by a customer until its end.
+func (w *matching) hold(account string, from, to int, seats ...int) (booking int64) {
+	w.t.Helper()
+	var code string
+	err := w.db.App.QueryRow(w.ctx, `SELECT a->>'code', coalesce((a->>'number')::bigint, 0) FROM (
+		SELECT hold_seats($1, $2, gen_random_uuid()::text, '\x00', NULL, NULL, 'second', $3, $4, $5, NULL, $6, 0, NULL, '[]', '{}', NULL, 'customer', '') AS a) x`,
+		w.sale, account, from, to, seats, len(seats)).Scan(&code, &booking)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if code != "held" {
+		w.t.Fatalf("hold of %v on %d..%d: %s", seats, from, to, code)
+	}
+	return booking
+}
+
+// take holds one seat for each of an account of its own, so that limits play no
+// part.
+func (w *matching) take(from, to int, seats ...int) (bookings []int64) {
+	for _, s := range seats {
+		bookings = append(bookings, w.hold(fmt.Sprintf("seat-%d-%d", s, from), from, to, s))
+	}
+	return bookings
+}
+
+func (w *matching) letGo(account string, booking int64) {
+	w.t.Helper()
+	var code string
+	if err := w.db.App.QueryRow(w.ctx, `SELECT let_go_booking($1, $2, $3, 'test', '')->>'code'`, w.sale, booking, account).Scan(&code); err != nil || code != "released" {
+		w.t.Fatalf("let go of %d: %s %v", booking, code, err)
+	}
+}
+
+func (w *matching) order(account string, from, to, quantity int) int64 {
+	return w.db.QueueOrder(w.t, w.sale, account, "second", from, to, quantity)
+}
+
+// seats are those that an order has; nil while it has none.
+func (w *matching) seats(order int64) (seats []int) {
+	w.t.Helper()
+	err := w.db.App.QueryRow(w.ctx, `SELECT coalesce((SELECT b.seats FROM booking b WHERE b.sale_id = $1 AND b.number = o.booking), '{}')
+		FROM standby_order o WHERE o.sale_id = $1 AND o.number = $2`, w.sale, order).Scan(&seats)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return seats
+}
+
+func (w *matching) state(order int64) (state string) {
+	w.t.Helper()
+	if err := w.db.App.QueryRow(w.ctx, `SELECT state FROM standby_order WHERE sale_id = $1 AND number = $2`, w.sale, order).Scan(&state); err != nil {
+		w.t.Fatal(err)
+	}
+	return state
+}
+
+func (w *matching) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.db.Owner.Exec(w.ctx, sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// A seat that comes free goes to the exact interval's queue, in its order; the
+// rest of the gap to the others; a seat nobody can use to the open sale.
+func TestMatch(t *testing.T) {
+	w := newMatching(t, 4, 3)
+	held := w.take(1, 4, 1, 2, 3)
+	second, first := w.order("b", 2, 4, 1), w.order("a", 1, 2, 1)
+	third := w.order("c", 1, 2, 1)
+	if did := w.match(); did.Checked != 3 || did.Matched != 0 {
+		t.Fatalf("nothing is free: %+v", did)
+	}
+	w.letGo("seat-2-1", held[1])
+	if did := w.match(); did.Releases != 1 || did.Matched != 1 {
+		t.Fatalf("one release: %+v", did)
+	}
+	// 2..4 is more passenger-legs than 1..2.
+	if got := w.seats(second); !slices.Equal(got, []int{2}) || w.state(second) != "matched" {
+		t.Errorf("the order of 2..4 has %v, %s", got, w.state(second))
+	}
+	w.letGo("seat-1-1", held[0])
+	w.match()
+	if got := w.seats(first); !slices.Equal(got, []int{1}) {
+		t.Errorf("the first of 1..2 has %v", got)
+	}
+	if got := w.seats(third); len(got) != 0 {
+		t.Errorf("the second of 1..2 has %v", got)
+	}
+	// What is left of seat 1 nobody waits for: the open sale may have it.
+	w.hold("d", 3, 4, 1)
+	if len(w.outcomes) != 2 || len(w.outcomes[1].Served) != 1 || w.outcomes[1].Gaps[0] != [2]int{1, 4} {
+		t.Errorf("outcomes: %+v", w.outcomes)
+	}
+	if did := w.match(); did != (standby.Did{}) {
+		t.Errorf("again: %+v", did)
+	}
+}
+
+// A group gets all its seats or none; passed ten times, seats are kept for it.
+func TestMatchGroup(t *testing.T) {
+	w := newMatching(t, 2, 3)
+	held := w.take(1, 2, 1, 2, 3)
+	group := w.order("g", 1, 2, 3)
+	single := w.order("s", 1, 1, 1)
+	w.match()
+	w.letGo("seat-1-1", held[0])
+	w.letGo("seat-2-1", held[1])
+	if did := w.match(); did.Matched != 1 {
+		t.Fatalf("two seats for a group of three and one: %+v", did)
+	}
+	if len(w.seats(group)) != 0 || len(w.seats(single)) != 1 {
+		t.Fatalf("group %v, single %v", w.seats(group), w.seats(single))
+	}
+	w.exec(`UPDATE standby_queue SET passed = 10 WHERE number = $1`, group)
+	w.hold("x", 1, 2, 2)
+	var x int64
+	if err := w.db.App.QueryRow(w.ctx, `SELECT number FROM booking WHERE account = 'x'`).Scan(&x); err != nil {
+		t.Fatal(err)
+	}
+	w.letGo("x", x)
+	if did := w.match(); did.Kept != 1 {
+		t.Fatalf("nothing kept: %+v", did)
+	}
+	// The single lets go, the last seat comes free: kept and free are three.
+	var b int64
+	if err := w.db.App.QueryRow(w.ctx, `SELECT number FROM booking WHERE account = 's'`).Scan(&b); err != nil {
+		t.Fatal(err)
+	}
+	w.letGo("s", b)
+	if did := w.match(); did.Kept != 1 {
+		t.Fatalf("the second seat: %+v", did)
+	}
+	w.letGo("seat-3-1", held[2])
+	w.match()
+	if got := w.seats(group); !slices.Equal(got, []int{1, 2, 3}) {
+		t.Errorf("the group has %v", got)
+	}
+}
+
+// An order joins while a refund commits: whichever is first, the other sees it.
+func TestJoinRacesRelease(t *testing.T) {
+	w := newMatching(t, 1, 1)
+	for i := range 30 {
+		account := fmt.Sprintf("h%d", i)
+		b := w.hold(account, 1, 1, 1)
+		var order int64
+		var wg sync.WaitGroup
+		wg.Go(func() { w.letGo(account, b); _, _ = w.m.Match(w.ctx, w.sale) })
+		wg.Go(func() { order = w.order(fmt.Sprintf("o%d", i), 1, 1, 1); _, _ = w.m.Match(w.ctx, w.sale) })
+		wg.Wait()
+		if got := w.state(order); got != "matched" {
+			t.Fatalf("round %d: the order is %s", i, got)
+		}
+		w.letGo(fmt.Sprintf("o%d", i), w.bookingOf(order))
+		w.match()
+	}
+}
+
+func (w *matching) bookingOf(order int64) (booking int64) {
+	w.t.Helper()
+	if err := w.db.App.QueryRow(w.ctx, `SELECT booking FROM standby_order WHERE sale_id = $1 AND number = $2`, w.sale, order).Scan(&booking); err != nil {
+		w.t.Fatal(err)
+	}
+	return booking
+}
+
+// Field case 42: who bought meanwhile has used the limit; the order that comes
+// second is refused, and the seat goes to the next.
+func TestMatchLimit(t *testing.T) {
+	w := newMatching(t, 1, 1)
+	w.exec(`UPDATE sale SET account_limit = 1, booking_limit = 1`)
+	held := w.take(1, 1, 1)
+	over, next := w.order("a", 1, 1, 1), w.order("b", 1, 1, 1)
+	w.match()
+	w.exec(`UPDATE account_sale SET live_seats = 1, seat_limit = 1 WHERE account = 'a'`)
+	w.letGo("seat-1-1", held[0])
+	did := w.match()
+	if did.Matched != 1 || did.Refused != 1 || w.state(over) != "cancelled" || w.state(next) != "matched" {
+		t.Fatalf("%+v, over %s, next %s", did, w.state(over), w.state(next))
+	}
+}
+
+// A seat's other legs that came free unnoticed are offered with it (DESIGN 8):
+// legs 1..2 refunded a second after a hold on legs 6..8 ended.
+func TestUnnoticedEnd(t *testing.T) {
+	w := newMatching(t, 8, 1)
+	late := w.hold("late", 6, 8, 1)
+	b := w.hold("early", 1, 2, 1)
+	w.hold("mid", 3, 5, 1)
+	early, end := w.order("x", 1, 2, 1), w.order("y", 6, 8, 1)
+	w.match()
+	w.exec(`SET session_replication_role = replica; UPDATE seat SET taken_until[6:8] = array_fill(now() - interval '1 second', ARRAY[3])`)
+	w.exec(`UPDATE booking SET made_at = now() - interval '9 minutes', ends_at = now() - interval '1 second' WHERE number = $1`, late)
+	w.letGo("early", b)
+	if did := w.match(); did.Matched != 2 || w.state(early) != "matched" || w.state(end) != "matched" {
+		t.Fatalf("%+v: early %s, end %s", did, w.state(early), w.state(end))
+	}
+}
