@@ -52,3 +52,25 @@ WHERE sale_id = $1 AND kind = $2 AND done_at IS NULL AND set_aside_at IS NOT NUL
 SELECT sale_id, kind, count(*), min(created_at) FROM outbox
 WHERE done_at IS NULL AND due_at < now() - $1::interval
 GROUP BY sale_id, kind ORDER BY sale_id, kind LIMIT $2;
+
+-- name: due
+-- Due rows of one sale, read without a claim: for work that may be done twice at
+-- once. By state, never by a sequence (field case 61).
+SELECT outbox_id, subject, payload, created_at, tries, trace_id FROM outbox
+WHERE sale_id = $1 AND kind = $2 AND done_at IS NULL AND due_at <= now()
+ORDER BY due_at, outbox_id LIMIT $3;
+
+-- name: done-all
+UPDATE outbox SET done_at = now(), error = NULL
+WHERE sale_id = $1 AND outbox_id = ANY ($2) AND done_at IS NULL;
+
+-- name: again-all
+-- A batch failed: each row is due again after its own wait.
+UPDATE outbox o SET due_at = now() + w.wait, tries = o.tries + 1, error = $4
+FROM (SELECT unnest($2::bigint[]) AS outbox_id, unnest($3::interval[]) AS wait) w
+WHERE o.sale_id = $1 AND o.outbox_id = w.outbox_id AND o.done_at IS NULL;
+
+-- name: aside-all
+-- Failed as often as needs an alert; the first such time is kept.
+UPDATE outbox SET set_aside_at = LEAST(set_aside_at, now())
+WHERE sale_id = $1 AND outbox_id = ANY ($2) AND done_at IS NULL;
