@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -304,6 +305,9 @@ func TestExtraSeats(t *testing.T) {
 	if n := w.count(`SELECT count(*) FROM seat WHERE sale_id = $1 AND number IN (9, 10) AND considered_at = '-infinity' AND taken_until[1] > now() - interval '1 minute' AND taken_until[1] <= now()`, s.ID); n != 2 {
 		t.Errorf("%d seats came free just now", n)
 	}
+	if !slices.Equal(w.released, []int{2}) {
+		t.Errorf("after the commit %v releases were to be told", w.released)
+	}
 	for field, body := range map[string]string{
 		"add_seats.seats[0].seat": `{"class":"second","coach":"3","seats":[{"seat":"1A","row":1,"column":"A"}]}`,
 		"add_seats.class":         `{"class":"third","coach":"4","seats":[{"seat":"1A","row":1,"column":"A"}]}`,
@@ -337,6 +341,9 @@ func TestBlock(t *testing.T) {
 	w.must(post("unblock", `["2-1A","2-1B"]`))
 	if taken() != 0 || w.count(`SELECT count(*) FROM seat_release WHERE sale_id = $1 AND event_type = 'EXTRA_SEAT'`, s.ID) != 2 {
 		t.Errorf("%d are still taken", taken())
+	}
+	if n := len(w.released); n == 0 || w.released[n-1] != 2 {
+		t.Errorf("after the commit %v releases were to be told", w.released)
 	}
 	w.refused(problem.Unprocessable, "block.seats[0]", post("block", `["9-9Z"]`))
 	w.refused(problem.Unprocessable, "block.seats", post("block", `[]`))

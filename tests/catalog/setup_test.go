@@ -29,6 +29,8 @@ type world struct {
 	rooms  *rooms
 	now    time.Time
 	keys   atomic.Int64
+	// released is what each call about freed seats could see committed: untold rows.
+	released []int
 }
 
 func setup(t *testing.T) *world {
@@ -42,7 +44,10 @@ func setup(t *testing.T) *world {
 }
 
 func (w *world) service() *catalog.Service {
-	return catalog.NewService(w.store, w.reader, w.rooms, clock.Func(func() time.Time { return w.now }), nil)
+	return catalog.NewService(w.store, w.reader, w.rooms, clock.Func(func() time.Time { return w.now }),
+		func(_ context.Context, saleID int64) {
+			w.released = append(w.released, w.count(`SELECT count(*) FROM seat_release WHERE sale_id = $1 AND told_at IS NULL`, saleID))
+		})
 }
 
 // rooms stands in for package room, which stands above the catalog.
