@@ -232,11 +232,11 @@ var errAnew = errors.New("standby: to be planned anew")
 
 // do works once. some: there was something to do, so there may be more.
 func (r *run) do(ctx context.Context) (some bool, err error) {
-	due, orphans, err := r.anythingDue(ctx)
-	if err != nil || !due && !orphans {
+	look, err := r.look(ctx)
+	if err != nil || !look.due && !look.orphans || look.paused {
 		return false, err
 	}
-	if orphans {
+	if look.orphans || look.over {
 		if err := r.settle(ctx); err != nil {
 			return false, err
 		}
@@ -262,22 +262,32 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 	return false, nil
 }
 
-// anythingDue looks without a lock. orphans: seats are kept for orders that wait
-// no more.
-func (r *run) anythingDue(ctx context.Context) (due, orphans bool, err error) {
-	err = r.m.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		return q.QueryRow(ctx, matchSQL["anything-due"], r.sale).Scan(&due, &orphans)
-	})
-	return due, orphans, err
+// looked is what a look without a lock says of a sale.
+type looked struct {
+	due     bool // releases or new orders
+	orphans bool // seats are kept for orders that wait no more
+	paused  bool // nothing is given out now: what is due stays due
+	over    bool // it sells no more, and some still wait
 }
 
-// settle ends the orders that may not be served, and lets go what is kept for
-// orders that wait no more. It is a transaction of its own: both lock what comes
-// late in the order of locks.
+func (r *run) look(ctx context.Context) (l looked, err error) {
+	err = r.m.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		return q.QueryRow(ctx, matchSQL["look"], r.sale).Scan(&l.due, &l.orphans, &l.paused, &l.over)
+	})
+	if store.IsNoRows(err) {
+		return looked{}, nil // no such sale
+	}
+	return l, err
+}
+
+// settle ends the orders that may not be served or whose time is over, and lets
+// go what is kept for orders that wait no more. It is a transaction of its own:
+// all of that locks what comes late in the order of locks.
 func (r *run) settle(ctx context.Context) error {
 	err := r.m.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(matchSQL["begin"], r.sale)
+		b.Queue(matchSQL["expire"], r.sale, matchNewcomers)
 		b.Queue(matchSQL["unkeep"], r.sale)
 		for _, number := range slices.Sorted(maps.Keys(r.refused)) {
 			b.Queue(matchSQL["refuse"], r.sale, number, r.refused[number])
@@ -715,7 +725,7 @@ func (r *run) classes(now int64, places map[int][2]int) []plan.Class {
 		c.Seats = append(c.Seats, p)
 	}
 	for _, d := range r.releases {
-		if c := byID[d.class]; c != nil && r.waiting[d.class] {
+		if c := byID[d.class]; c != nil {
 			c.Due = append(c.Due, plan.Release{ID: d.id, Seat: d.seat, Interval: d.interval})
 		}
 	}
@@ -740,8 +750,8 @@ func (r *run) lock(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64) err
 	for _, k := range made.Keeps {
 		seats[k.Seat] = true
 	}
-	for _, d := range r.releases {
-		seats[d.seat] = true
+	for _, n := range made.Considered {
+		seats[n] = true
 	}
 	if len(seats) == 0 {
 		return nil
@@ -827,12 +837,10 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 	for _, p := range made.Passes {
 		b.Queue(matchSQL["passed"], r.sale, p.Class, p.From, p.To, p.Order)
 	}
-	considered := map[int]bool{}
 	var done []int64
 	var results [][]byte
 	outcomes := map[string][]line.Outcome{}
 	for _, d := range r.releases {
-		considered[d.seat] = true
 		o := r.outcome(d, made, at)
 		raw, err := json.Marshal(o)
 		if err != nil {
@@ -845,7 +853,7 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 	}
 	tail := 0
 	if len(done) > 0 {
-		b.Queue(matchSQL["considered"], r.sale, slices.Sorted(maps.Keys(considered)))
+		b.Queue(matchSQL["considered"], r.sale, made.Considered)
 		b.Queue(matchSQL["done"], r.sale, done, results)
 		tail += 2
 	}

@@ -12,17 +12,23 @@ WHERE k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
   AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = k.sale_id AND q.number = k.kept_for)
 ORDER BY sale_id LIMIT $1;
 
--- name: anything-due
-SELECT EXISTS (SELECT 1 FROM seat_release WHERE sale_id = $1 AND done_at IS NULL)
-    OR EXISTS (SELECT 1 FROM standby_order WHERE sale_id = $1 AND checked_at IS NULL AND state IN ('queued', 'pending')),
+-- name: look
+SELECT EXISTS (SELECT 1 FROM seat_release r WHERE r.sale_id = $1 AND r.done_at IS NULL)
+        OR EXISTS (SELECT 1 FROM standby_order o WHERE o.sale_id = $1 AND o.checked_at IS NULL AND o.state IN ('queued', 'pending')),
     EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
-               AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.number = k.kept_for));
+            AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.number = k.kept_for)),
+    s.state IN ('draft', 'paused'),
+    (s.state IN ('closed', 'cancelled') OR s.closes_at <= now()) AND EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1)
+FROM sale s WHERE s.sale_id = $1;
 
 -- name: begin
 SELECT standby_match_begin($1);
 
 -- name: refuse
 SELECT standby_refuse($1, $2, $3);
+
+-- name: expire
+SELECT standby_expire($1, $2);
 
 -- name: unkeep
 SELECT standby_unkeep($1);

@@ -193,7 +193,7 @@ func TestMatchGroup(t *testing.T) {
 	}
 }
 
-// An order joins while a refund commits: whichever is first, the other sees it.
+// An order joins while a release commits: whichever is first, the other sees it.
 func TestJoinRacesRelease(t *testing.T) {
 	w := newMatching(t, 1, 1)
 	for i := range 30 {
@@ -250,5 +250,44 @@ func TestUnnoticedEnd(t *testing.T) {
 	w.letGo("early", b)
 	if did := w.match(); did.Matched != 2 || w.state(early) != "matched" || w.state(end) != "matched" {
 		t.Fatalf("%+v: early %s, end %s", did, w.state(early), w.state(end))
+	}
+}
+
+// Field case 63: an event that was handled slower than its time-out comes again,
+// while the first still runs: one effect.
+func TestMatchTwice(t *testing.T) {
+	w := newMatching(t, 1, 6)
+	held := w.take(1, 1, 1, 2, 3, 4, 5, 6)
+	var orders []int64
+	for i := range 12 {
+		orders = append(orders, w.order(fmt.Sprintf("o%d", i), 1, 1, 1))
+	}
+	w.match()
+	for i, b := range held {
+		w.letGo(fmt.Sprintf("seat-%d-1", i+1), b)
+	}
+	var mu sync.Mutex
+	var did standby.Did
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			d, err := w.m.Match(w.ctx, w.sale)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			did.Matched += d.Matched
+			did.Releases += d.Releases
+		})
+	}
+	wg.Wait()
+	if did.Matched != 6 || did.Releases != 6 {
+		t.Errorf("eight calls did %+v", did)
+	}
+	for i, o := range orders {
+		if want := map[bool]string{true: "matched", false: "queued"}[i < 6]; w.state(o) != want {
+			t.Errorf("order %d is %s, not %s", i, w.state(o), want)
+		}
 	}
 }
