@@ -31,7 +31,7 @@ var files embed.FS
 var parameters = []string{
 	"page", "lang",
 	"kind", "date", "from", "to", "q", "cursor",
-	"sale", "class", "quantity", "join", "booking", "locator", "payment", "new", "next",
+	"sale", "class", "quantity", "join", "standby", "booking", "order", "locator", "payment", "new", "next",
 	"payment_intent", "payment_intent_client_secret", "redirect_status",
 }
 
@@ -39,7 +39,8 @@ var parameters = []string{
 // its name. "missing" is shown, with 404, for any other name.
 var titles = map[string]string{
 	"home": "home.title", "sale": "sale.title", "signin": "signin.title", "room": "room.title", "seats": "seats.title",
-	"pay": "pay.title", "booking": "booking.title", "bookings": "bookings.title", "organiser": "organiser.title",
+	"pay": "pay.title", "standby": "standby.title", "order": "order.title",
+	"booking": "booking.title", "bookings": "bookings.title", "organiser": "organiser.title",
 	"missing": "missing.title",
 }
 

@@ -2,7 +2,7 @@
 import { generate } from "./lean-qr.js";
 import { get, post } from "./api.js";
 import { has, t } from "./text.js";
-import { $, busy, explain, h, hereTime, link, load, money, notice, poll, query, saleHead, saleOf, show, signedIn } from "./ui.js";
+import { $, busy, explain, h, historyLines, link, load, money, notice, poll, query, saleHead, saleOf, show, signedIn } from "./ui.js";
 
 const badges = { held: "warn", booked: "good", expired: "bad", lost: "bad" };
 let id = query.get("booking");
@@ -56,12 +56,6 @@ function file(type, name, label) {
   }, label);
 }
 
-/** A word or sentence of the history, in the reader's language where the catalogue has it. */
-function said(kind, words) {
-  const key = words.toLowerCase().replace(/[^a-z]+/g, "_");
-  return kind === "why" ? (has(`why.${key}`) ? t(`why.${key}`) : words) : has(`history.${key}`) ? t(`history.${key}`) : words;
-}
-
 function render() {
   $("#locator").textContent = booking.locator;
   $("#state").className = `badge ${badges[booking.state] ?? ""}`;
@@ -87,7 +81,7 @@ function render() {
     $("#does").dataset.shown = booking.state;
     show($("#does"), does[booking.state]?.() ?? []);
   }
-  show($("#history"), (booking.history ?? []).map((one) => h("li", h("span.soft", hereTime(one.at)), " ", said("history", one.what), one.why ? h("span.soft", ` · ${said("why", one.why)}`) : "")));
+  show($("#history"), historyLines(booking.history));
 }
 
 /** Letting go of a booking: first what it would give back, then the deed. */

@@ -2,7 +2,7 @@
 // bank, so the page goes on asking and says so.
 import { get, keep, now, post } from "./api.js";
 import { t } from "./text.js";
-import { $, busy, clockTime, countdown, explain, go, h, load, money, notice, poll, query, saleHead, saleOf, say, show, signedIn } from "./ui.js";
+import { $, busy, clockTime, countdown, explain, gatewayChoice, h, load, money, nameFields, namesIn, notice, poll, query, saleHead, saleOf, say, show, signedIn } from "./ui.js";
 
 const id = query.get("booking");
 const form = $("#people");
@@ -26,21 +26,8 @@ function timer() {
 }
 
 function people() {
-  const names = booking.passengers ?? [];
-  const seats = booking.seats ?? [];
-  show($("#passengers"), Array.from({ length: booking.quantity }, (_, i) => h("div.field",
-    h("label", { for: `name-${i}` }, seats[i] ? t("pay.name_seat", { n: i + 1, seat: seats[i] }) : t("pay.name", { n: i + 1 })),
-    h("input", { id: `name-${i}`, name: `passengers[${i}].name`, value: names[i]?.name ?? "", autocomplete: i === 0 ? "name" : "off", maxlength: 100, required: sale.kind === "train" }))));
-  const gateways = sale.gateways ?? [];
-  const chosen = gateways[0];
-  const box = $("#gateways");
-  box.hidden = gateways.length < 2;
-  box.querySelectorAll("label").forEach((each) => each.remove());
-  box.append(...gateways.map((name) => {
-    const input = h("input", { type: "radio", name: "gateway", value: name });
-    input.checked = name === chosen;
-    return h("label.check", input, t(`gateway.${name}`));
-  }));
+  show($("#passengers"), nameFields(booking.quantity, { names: (booking.passengers ?? []).map((one) => one.name), seats: booking.seats, required: sale.kind === "train" }));
+  gatewayChoice($("#gateways"), sale.gateways ?? []);
 }
 
 function status(title, text, ...does) {
@@ -118,7 +105,7 @@ async function round() {
 
 async function pay(button) {
   await busy(button, async () => {
-    const passengers = [...$("#passengers").querySelectorAll("input")].map((input) => ({ name: input.value.trim() }));
+    const passengers = namesIn($("#passengers")).map((name) => ({ name }));
     const before = (booking.passengers ?? []).map((one) => one.name ?? "");
     if (passengers.every((one) => one.name) && passengers.some((one, i) => one.name !== before[i])) {
       booking = { ...booking, ...(await post("hold", { booking: id, passengers })) };

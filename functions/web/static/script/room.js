@@ -12,7 +12,9 @@ let lastState = "";
 let stopClock = null;
 let holdOff = 0; // no POST before this moment (this device's clock)
 
-const seats = () => go("seats", { sale: sale.sale, from: query.get("from"), to: query.get("to"), class: query.get("class") });
+/** Where an admission leads: to the seats, or, for who came to wait or may only wait, to standby. */
+const onward = () => go(query.get("standby") || mine?.admit_for === "standby" ? "standby" : "seats",
+  { sale: sale.sale, from: query.get("from"), to: query.get("to"), class: query.get("class"), quantity: query.get("quantity") });
 
 /** Takes an answer of POST: the token, the place, and the admit token when served. */
 function take(answer) {
@@ -51,7 +53,8 @@ function forget(problem) {
 const doing = {
   join: () => h("button", { type: "button", click: (event) => join(event.target) }, t("room.join")),
   rejoin: () => h("button", { type: "button", click: (event) => join(event.target, { rejoin: true }) }, t("room.rejoin")),
-  seats: () => h("button", { type: "button", click: seats }, t("room.to_seats")),
+  seats: () => h("button", { type: "button", click: onward }, t(query.get("standby") ? "standby.title" : "room.to_seats")),
+  standby: () => h("button", { type: "button", click: onward }, t("standby.title")),
 };
 
 function join(button, body) {
@@ -68,6 +71,10 @@ function join(button, body) {
   });
 }
 
+/** The text for a state: who waits while nothing is left is told for what. */
+const words = (state) => state === "waiting" && status.state === "standby" ? "room.text.waiting_standby"
+  : state === "served" && query.get("standby") ? "room.text.served_standby" : `room.text.${state}`;
+
 /** Writes the page. Live text changes only when its words do, so that a screen reader is not flooded. */
 function render() {
   const { state } = stand(status, mine, now());
@@ -78,9 +85,9 @@ function render() {
   const drawing = state === "before" || state === "drawing";
   const number = mine?.place;
   const ahead = typeof number === "number" ? Math.max(0, number - 1 - status.serving) : null;
-  $("#state").className = `badge ${{ served: "good", turn: "good", sold_out: "bad", closed: "bad", lapsed: "bad", paused: "warn" }[state] ?? ""}`;
+  $("#state").className = `badge ${{ served: "good", turn: "good", standby: "good", sold_out: "bad", closed: "bad", lapsed: "bad", paused: "warn" }[state] ?? ""}`;
   set("#state", t(`room.state.${state}`));
-  set("#text", (state === "unknown" && mine.notice) || t(`room.text.${state}`, { n: ahead ?? 0 }));
+  set("#text", (state === "unknown" && mine.notice) || t(words(state), { n: ahead ?? 0 }));
 
   stopClock?.();
   stopClock = null;
@@ -119,9 +126,9 @@ function render() {
   const key = `${state} ${status.state} ${canJoin}`;
   if (key !== lastState) {
     show($("#does"), state === "outside" && canJoin ? doing.join() : null, state === "lapsed" ? doing.rejoin() : null,
-      state === "served" ? doing.seats() : null);
-    if (lastState && state === "served") say(t("room.text.served"));
-    document.title = `${t(`room.tab.${state === "served" || state === "turn" ? "turn" : "other"}`)} · Holdfast`;
+      state === "served" ? doing.seats() : null, state === "standby" ? doing.standby() : null);
+    if (lastState && (state === "served" || state === "standby")) say(t(words(state)));
+    document.title = `${t(`room.tab.${["served", "standby", "turn"].includes(state) ? "turn" : "other"}`)} · Holdfast`;
     lastState = key;
   }
   facts();
@@ -153,7 +160,7 @@ function facts() {
 async function round() {
   try {
     status = await get("join-room", { room }, { open: true });
-    if (status.state === "admitting") rate.add(status.serving, Date.now());
+    if (status.state === "admitting" || status.state === "standby") rate.add(status.serving, Date.now());
     else rate.clear();
     const { state, ask: due } = stand(status, mine, now());
     // A served place in a hidden page waits until someone looks: the admit token's time starts when it is taken.
@@ -176,8 +183,8 @@ async function round() {
   const seconds = render();
   const { state, ask: due } = stand(status, mine, now());
   if (state === "closed") return 30_000;
-  if (state === "served" && document.visibilityState === "visible") {
-    setTimeout(seats, 1500);
+  if ((state === "served" || (state === "standby" && query.get("standby"))) && document.visibilityState === "visible") {
+    setTimeout(onward, 1500);
     return null;
   }
   if (due) return Math.max(1000, holdOff - Date.now());
@@ -193,10 +200,11 @@ async function round() {
 load(async () => {
   sale = await saleOf(query.get("sale"));
   room = roomOf(sale);
-  if (!room) return seats();
+  if (!room) return onward();
   show($("#head"), saleHead(sale, query.get("from"), query.get("to")));
   mine = place.get(room);
-  if (query.get("join") !== "again" && mine?.admit_token && Date.parse(mine.admit_expires_at) > now()) return seats();
+  const only = mine?.admit_for === "standby" && !query.get("standby"); // who wanted seats is told first that none are left
+  if (query.get("join") !== "again" && mine?.admit_token && Date.parse(mine.admit_expires_at) > now() && !only) return onward();
   wake = poll(round);
   if (query.get("join") === "again") await join(null, mine ? { rejoin: true } : {});
   else if (query.get("join") && !mine) await join(null);

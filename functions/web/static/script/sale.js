@@ -1,10 +1,12 @@
 // One sale: the interval and the class, what is left, when it opens, and the way on.
 import { get, now } from "./api.js";
 import { t } from "./text.js";
-import { $, countdown, dayTime, explain, fare, go, h, hereTime, load, money, poll, query, roomOf, saleOf, show } from "./ui.js";
+import { $, countdown, dayTime, explain, fare, go, h, hereTime, invitation, load, money, poll, query, roomOf, saleOf, show, waitable } from "./ui.js";
 
 const form = $("#choose");
 let sale;
+let lefts = new Map(); // class → seats left for the interval
+let picked = query.get("class"); // what the person chose; null: the page chooses
 
 const canBoard = (stop, i) => i < sale.stops.length - 1 && stop.board !== "no";
 const canAlight = (stop, i) => i > 0 && stop.alight !== "no";
@@ -42,17 +44,29 @@ async function classes() {
     if (!problem.lost && problem.code !== "not-open-yet" && problem.code !== "sale-closed") explain(problem, form);
   }
   if (mine !== asked) return;
-  const chosen = form.elements.class?.value ?? query.get("class");
-  const lefts = new Map((map?.classes ?? []).map((one) => [one.class, one.left]));
-  show($("#classes"), sale.classes.map((one, i) => {
+  lefts = new Map((map?.classes ?? []).map((one) => [one.class, one.left]));
+  const chosen = sale.classes.find((one) => one.class === picked) ?? sale.classes.find((one) => lefts.get(one.class) > 0) ?? sale.classes[0];
+  show($("#classes"), sale.classes.map((one) => {
     const left = lefts.get(one.class);
     const price = fare(sale, one, from, to);
     const input = h("input", { type: "radio", name: "class", value: one.class, required: true });
-    input.checked = chosen ? chosen === one.class : i === 0;
+    input.checked = one === chosen;
     return h("label.check", input, h("span", h("b", one.title), price ? ` · ${money(price)}` : "", " ",
       h("span.soft", left === undefined ? "" : left === 0 ? t("left.none") : t("left.some", { n: left }))));
   }));
   if (map?.stale) $("#classes").append(h("p.small.soft", t("map.stale")));
+  wait();
+}
+
+/** Where the chosen class has nothing left: the way to standby. */
+function wait() {
+  const one = sale.classes.find((each) => each.class === form.elements.class.value);
+  const none = lefts.get(one?.class) === 0 && waitable(sale, one);
+  const values = { from: form.elements.from.value, to: form.elements.to.value, class: one?.class };
+  const key = none ? JSON.stringify(values) : "";
+  if ($("#wait").dataset.shown === key) return;
+  $("#wait").dataset.shown = key;
+  show($("#wait"), none ? invitation(sale, values) : null);
 }
 
 /** What can be done now: before opening one may still join the room. */
@@ -84,7 +98,9 @@ function state() {
 
 form.addEventListener("change", (event) => {
   if (event.target.name === "from") ends();
-  if (event.target.name !== "class") classes();
+  if (event.target.name !== "class") return classes();
+  picked = event.target.value;
+  wait();
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();

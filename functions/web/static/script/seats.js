@@ -1,7 +1,9 @@
 // Choosing seats: any that fit, or on the drawing of the coach or hall.
 import { account, get, now, place, post } from "./api.js";
-import { has, lang, t } from "./text.js";
-import { $, busy, countdown, fare, go, h, link, load, money, notice, placesOf, poll, query, roomOf, saleHead, saleOf, say, show, signedIn } from "./ui.js";
+import { has, t } from "./text.js";
+import {
+  $, busy, contactIn, countdown, fare, go, h, invitation, link, load, money, notice, placesOf, poll, query, roomOf, saleHead, saleOf, say, show, signedIn, waitable,
+} from "./ui.js";
 
 const form = $("#form");
 const choice = { from: query.get("from") ?? undefined, to: query.get("to") ?? undefined };
@@ -11,6 +13,7 @@ let states = [];           // 0 free, 1 held, 2 booked, as the places
 let lefts = new Map();     // class → seats left
 let chosen = new Set();    // names of seats
 let coach = null;          // the coach drawn
+let touched = false;       // the person has chosen the class, or seen what the page chose
 const buttons = new Map(); // seat name → its button
 
 const one = () => sale.classes.find((each) => each.class === form.elements.class.value);
@@ -143,6 +146,23 @@ function prices() {
   const left = lefts.get(one().class);
   show($("#price"), price ? h("b", money({ ...price, amount: price.amount * quantity() })) : null, " ",
     h("span.soft", left === undefined ? "" : left === 0 ? t("left.none") : t("left.some", { n: left })));
+  const none = left < quantity() && waitable(sale, one());
+  const values = { ...choice, class: one().class, quantity: quantity() };
+  const key = none ? JSON.stringify(values) : "";
+  if ($("#wait").dataset.shown === key) return;
+  $("#wait").dataset.shown = key;
+  show($("#wait"), none ? invitation(sale, values) : null);
+}
+
+/** The class that came with the address, or the first, may have nothing left: then one that has. */
+function preselect() {
+  if (touched) return;
+  touched = true;
+  if (lefts.get(one().class) !== 0) return;
+  const other = sale.classes.find((each) => lefts.get(each.class) > 0);
+  if (!other) return;
+  form.elements.class.value = other.class;
+  pick();
 }
 
 let pattern = "";
@@ -150,6 +170,7 @@ async function refresh() {
   try {
     const map = await get("seat-map", { sale: sale.sale, ...choice }, { open: true });
     lefts = new Map(map.classes.map((each) => [each.class, each.left]));
+    preselect();
     $("#map-state").hidden = !map.stale;
     $("#map-state").textContent = map.stale ? t("map.stale") : "";
     const mine = map.classes.find((each) => each.class === one().class);
@@ -199,8 +220,7 @@ async function hold(button, what) {
   if (!signedIn()) return;
   await busy(button, async () => {
     const body = { sale: sale.sale, class: one().class, ...choice, ...what };
-    const contact = { email: form.elements.email.value.trim(), phone: form.elements.phone.value.replace(/[\s().-]/g, "") };
-    body.contact = { language: lang, ...Object.fromEntries(Object.entries(contact).filter(([, value]) => value)) };
+    body.contact = contactIn(form);
     try {
       const booking = await post("hold", body, { headers: admit ? { "Admit-Token": admit.admit_token } : {} });
       go("pay", { booking: booking.booking });
@@ -208,6 +228,9 @@ async function hold(button, what) {
       if (problem.code === "seat-taken") {
         chosen.clear();
         again();
+      }
+      if (["sold-out", "standby-first"].includes(problem.code) && waitable(sale, one())) {
+        return notice(problem.message, "warn", h("p.row", h("a.button.second", { href: link("standby", { sale: sale.sale, ...choice, class: body.class, quantity: body.seats?.length ?? body.quantity }) }, t("standby.title"))));
       }
       if (["admit-required", "admit-expired", "admit-other", "room-reset"].includes(problem.code)) {
         return notice(problem.message, "warn", h("a.button", { href: roomLink("again") }, t("room.rejoin")));
@@ -224,6 +247,7 @@ const roomLink = (join) => link("room", { sale: sale.sale, ...choice, class: one
 
 form.addEventListener("change", (event) => {
   if (event.target.name === "class") {
+    touched = true;
     pick();
     again();
   }
@@ -248,7 +272,7 @@ load(async () => {
   if (room) {
     if (!signedIn()) return;
     const mine = place.get(room);
-    if (!mine?.admit_token || Date.parse(mine.admit_expires_at) <= now()) return location.replace(roomLink());
+    if (!mine?.admit_token || mine.admit_for === "standby" || Date.parse(mine.admit_expires_at) <= now()) return location.replace(roomLink());
     admit = mine;
     $("#admit").hidden = false;
     countdown($("#admit .clock"), Date.parse(mine.admit_expires_at), () => notice(t("seats.admit_over"), "warn", h("a.button", { href: roomLink("again") }, t("room.rejoin"))), { warn: 60_000 });

@@ -1,6 +1,6 @@
 // What all pages share: building elements, money and times, notices, clocks, and the way to the sign-in page.
 import { account, get, now } from "./api.js";
-import { lang, t } from "./text.js";
+import { has, lang, t } from "./text.js";
 
 export const query = new URLSearchParams(location.search);
 export const $ = (selector, inside = document) => inside.querySelector(selector);
@@ -75,7 +75,8 @@ export function span(ms) {
 export function about(seconds) {
   if (seconds < 50) return t("time.seconds", { n: Math.max(5, Math.ceil(seconds / 10) * 10) });
   if (seconds < 5400) return t("time.minutes", { n: Math.ceil(seconds / 60) });
-  return t("time.hours", { n: Math.ceil(seconds / 3600) });
+  if (seconds < 172_800) return t("time.hours", { n: Math.ceil(seconds / 3600) });
+  return t("time.days", { n: Math.ceil(seconds / 86400) });
 }
 
 /**
@@ -207,6 +208,61 @@ export function fare(sale, one, from, to) {
   const pair = (one.prices ?? []).find((price) => price.from === from && price.to === to);
   return pair?.price ?? null;
 }
+
+/** waitable says whether people may wait for a class of a sale now (DESIGN 8): numbered seats, and the sale is open. */
+export const waitable = (sale, one) => one.stock === "numbered" && sale.state === "open" && Date.parse(sale.opens_at) <= now() && !(Date.parse(sale.closes_at) <= now());
+
+/** invitation is the way to standby, with what it means, for an interval that the open sale cannot give now. */
+export function invitation(sale, values) {
+  return h("div.notice", h("p", h("b", t("standby.invite"))), h("p.small", t("standby.what")),
+    h("p.row", h("a.button.second", { href: link("standby", { sale: sale.sale, ...values }) }, t("standby.title"))));
+}
+
+/** seatWords names seats as people say them: "coach 3 seat 12A". */
+export function seatWords(sale, name, seats) {
+  const places = placesOf(sale, name);
+  return seats.map((seat) => {
+    const place = places.find((one) => one.name === seat);
+    return place?.coach ? t("seats.coach_seat", { coach: place.coach, seat: place.seat }) : t("seats.one_seat", { seat });
+  }).join(t("seats.and"));
+}
+
+/** nameFields are the fields for who travels, named as the API names them; a seat is told where it is known. */
+export function nameFields(n, { names = [], seats = [], required = false } = {}) {
+  return Array.from({ length: n }, (_, i) => h("div.field",
+    h("label", { for: `name-${i}` }, seats[i] ? t("pay.name_seat", { n: i + 1, seat: seats[i] }) : t("pay.name", { n: i + 1 })),
+    h("input", { id: `name-${i}`, name: `passengers[${i}].name`, value: names[i] ?? "", autocomplete: i === 0 ? "name" : "off", maxlength: 100, required })));
+}
+
+/** namesIn are the names written into these fields. */
+export const namesIn = (box) => [...box.querySelectorAll("input")].map((input) => input.value.trim());
+
+/** gatewayChoice fills a fieldset with the gateways of a sale; it is hidden where there is no choice. */
+export function gatewayChoice(box, gateways) {
+  box.hidden = gateways.length < 2;
+  box.querySelectorAll("label").forEach((each) => each.remove());
+  box.append(...gateways.map((name, i) => {
+    const input = h("input", { type: "radio", name: "gateway", value: name });
+    input.checked = i === 0;
+    return h("label.check", input, t(`gateway.${name}`));
+  }));
+}
+
+/** contactIn is where a form's tickets go, as the API takes it. */
+export function contactIn(form) {
+  const contact = { email: form.elements.email.value.trim(), phone: form.elements.phone.value.replace(/[\s().-]/g, "") };
+  return { language: lang, ...Object.fromEntries(Object.entries(contact).filter(([, value]) => value)) };
+}
+
+/** said is a word ("history") or sentence ("why") of a history, in the reader's language where the catalogue has it. */
+export function said(kind, words) {
+  const key = words.toLowerCase().replace(/[^a-z]+/g, "_");
+  return kind === "why" ? (has(`why.${key}`) ? t(`why.${key}`) : words) : has(`history.${key}`) ? t(`history.${key}`) : words;
+}
+
+/** historyLines are a history as list items. */
+export const historyLines = (lines) => (lines ?? []).map((one) => h("li", h("span.soft", hereTime(one.at)), " ", said("history", one.what),
+  one.why ? h("span.soft", ` · ${said("why", one.why)}`) : ""));
 
 /** saleHead is the title line of a sale with the chosen interval. */
 export function saleHead(sale, from, to) {
