@@ -26,14 +26,19 @@ func (a *App) Matcher() (*standby.Matcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		return standby.NewMatcher(db, alerts, aftermath{bus}), nil
+		lines, err := a.Lines()
+		if err != nil {
+			return nil, err
+		}
+		return standby.NewMatcher(db, alerts, aftermath{bus, lines}), nil
 	})
 }
 
-// aftermath is what follows a match: `pay` captures, and the queues in Redis are
-// brought up to date.
+// aftermath is what follows a match: `pay` is told to capture, and the queues in
+// Redis are brought up to date.
 type aftermath struct {
-	bus *event.Bus
+	bus   *event.Bus
+	lines *line.Lines
 }
 
 // Seated implements standby.Aftermath.
@@ -45,7 +50,12 @@ func (a aftermath) Seated(ctx context.Context, sale int64) {
 	if err != nil {
 		slog.WarnContext(ctx, "match: pay not told, reconcile will", "sale", sale, "error", err)
 	}
+	if err := a.lines.Mirror(ctx, sale); err != nil {
+		slog.WarnContext(ctx, "match: the queues will know later", "sale", sale, "error", err)
+	}
 }
 
 // Considered implements standby.Aftermath.
-func (a aftermath) Considered(context.Context, int64, string, []line.Outcome) {}
+func (a aftermath) Considered(ctx context.Context, sale int64, class string, outcomes []line.Outcome) {
+	a.lines.Considered(ctx, sale, class, outcomes)
+}
