@@ -3,6 +3,10 @@
 -- locked in the one order: account, booking, payments, seats (law 2). No
 -- function here calls anything outside; what must happen there is an outbox row
 -- of kind `refund` ({"refund"}) or `payment_cancel` ({"payment"}).
+--
+-- A payment is for a booking, or it is the authorisation of a standby order: then
+-- it has no booking until `match` finds seats, and pays for those afterwards. It
+-- is locked before its order, never after.
 
 CREATE TABLE payment (
     sale_id     bigint NOT NULL,
@@ -77,7 +81,7 @@ CREATE TABLE refund (
     sale_id    bigint NOT NULL,
     refund_id  bigint GENERATED ALWAYS AS IDENTITY,
     payment_id uuid NOT NULL,
-    booking    bigint NOT NULL,
+    booking    bigint,         -- NULL: of money that came for a standby order without a booking
     amount     bigint NOT NULL CONSTRAINT refund_amount CHECK (amount > 0),
     currency   text NOT NULL,
     fee        bigint NOT NULL DEFAULT 0 CONSTRAINT refund_fee CHECK (fee >= 0), -- kept back
@@ -182,6 +186,9 @@ BEGIN
         IF v_standing <> 'in-time' THEN
             RETURN jsonb_build_object('code', v_standing, 'state', b.state);
         END IF;
+        IF EXISTS (SELECT 1 FROM payment WHERE sale_id = p_sale AND booking = p_number AND standby_order IS NOT NULL AND step <> 'settled') THEN
+            RETURN jsonb_build_object('code', 'matched', 'state', b.state); -- it is being charged for its standby order
+        END IF;
         IF (SELECT count(*) FROM payment WHERE sale_id = p_sale AND booking = p_number) >= p_most THEN
             RETURN jsonb_build_object('code', 'too-many');
         END IF;
@@ -200,9 +207,50 @@ END
 $$;
 -- +goose StatementEnd
 
+-- Begins the payment of a standby order, one an order: the sum of its dearest
+-- class is authorised. The order is locked first, as nobody can have locked a
+-- payment that is not there yet. Codes: made (with what the gateway has to be
+-- told), over (the order waits no more), not-found.
+-- +goose StatementBegin
+CREATE FUNCTION payment_begin_order(p_sale bigint, p_number bigint, p_account text, p_payment uuid, p_return_url text, p_trace text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    o record;
+    p record;
+    s record;
+    v_now timestamptz;
+BEGIN
+    SELECT k.state, k.gateway, k.request_key, k.fares, k.currency, k.until, k.authorise_by INTO o FROM standby_order k
+    WHERE k.sale_id = p_sale AND k.number = p_number AND k.account = p_account FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'not-found');
+    END IF;
+    SELECT k.title, k.test INTO s FROM sale k WHERE k.sale_id = p_sale;
+    SELECT * INTO p FROM payment WHERE sale_id = p_sale AND standby_order = p_number;
+    IF NOT FOUND THEN
+        v_now := clock_timestamp();
+        IF o.state <> 'authorising' OR v_now >= LEAST(o.until, o.authorise_by) THEN
+            RETURN jsonb_build_object('code', 'over', 'state', o.state);
+        END IF;
+        -- No Idempotency-Key has a space in it, so this one is no other payment's.
+        INSERT INTO payment (sale_id, payment_id, standby_order, account, gateway, request_key, amount, currency, return_url,
+            made_at, ask_at, trace_id)
+        VALUES (p_sale, p_payment, p_number, p_account, o.gateway, 'standby ' || o.request_key, (SELECT max(f) FROM unnest(o.fares) f),
+            o.currency, p_return_url, v_now, v_now + interval '15 seconds', p_trace)
+        RETURNING * INTO p;
+        UPDATE standby_order SET payment_id = p_payment WHERE sale_id = p_sale AND number = p_number;
+    END IF;
+    RETURN jsonb_build_object('code', 'made', 'payment', p.payment_id, 'order', p_number, 'gateway', p.gateway, 'step', p.step,
+        'state', p.state, 'reference', p.reference, 'amount', p.amount, 'currency', p.currency, 'return_url', p.return_url,
+        'title', s.title, 'test', s.test, 'order_state', o.state, 'until', o.until, 'authorise_by', o.authorise_by);
+END
+$$;
+-- +goose StatementEnd
+
 -- The gateway has made the payment: its reference is stored and the hold
 -- extended. Answers the booking's standing; one that is not in time any more is
--- the caller's to cancel at the gateway, so that row is written here.
+-- the caller's to cancel at the gateway, so that row is written here. Of an
+-- order's payment the standing is the order's state.
 -- +goose StatementBegin
 CREATE FUNCTION payment_created(p_sale bigint, p_payment uuid, p_reference text, p_trace text) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
@@ -210,17 +258,20 @@ DECLARE
     b record;
     p record;
     v_number bigint;
+    v_order bigint;
     v_now timestamptz;
     v_ends timestamptz;
     v_standing text;
 BEGIN
-    SELECT booking INTO v_number FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
+    SELECT booking, standby_order INTO v_number, v_order FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
     IF NOT FOUND THEN
         RETURN jsonb_build_object('code', 'unknown');
     END IF;
-    SELECT k.state, k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at
-    INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
-    WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = v_number FOR UPDATE OF k;
+    IF v_order IS NULL THEN
+        SELECT k.state, k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at
+        INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
+        WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = v_number FOR UPDATE OF k;
+    END IF;
     SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment FOR UPDATE;
     IF p.reference IS NOT NULL AND p.reference <> p_reference THEN
         RAISE EXCEPTION 'payment % has the reference %, not %', p_payment, p.reference, p_reference;
@@ -232,6 +283,14 @@ BEGIN
     ELSIF p.reference IS NULL THEN
         UPDATE payment SET reference = p_reference WHERE sale_id = p_sale AND payment_id = p_payment;
     END IF;
+    IF v_order IS NOT NULL THEN
+        SELECT o.state, o.authorise_by INTO b FROM standby_order o WHERE o.sale_id = p_sale AND o.number = v_order;
+        IF b.state IN ('cancelling', 'cancelled', 'expired') AND p.captured_at IS NULL THEN
+            PERFORM standby_void(p_sale, v_order, p_trace);
+        END IF;
+        RETURN jsonb_build_object('code', 'created', 'standing', b.state, 'state', p.state, 'order', v_order, 'ends_at', b.authorise_by,
+            'limit_at', b.authorise_by);
+    END IF;
     v_ends := b.ends_at;
     v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, v_now);
     IF v_standing = 'in-time' AND p.step <> 'settled' THEN
@@ -242,6 +301,99 @@ BEGIN
     END IF;
     RETURN jsonb_build_object('code', 'created', 'standing', v_standing, 'state', p.state, 'booking', v_number,
         'ends_at', v_ends, 'limit_at', b.limit_at, 'booking_state', b.state);
+END
+$$;
+-- +goose StatementEnd
+
+-- A standby order's sum is authorised at the gateway: the order takes its place.
+-- p_life_seconds is how long an authorisation lives, counted from when we asked
+-- for it, so never too long. Whatever is not exactly what we asked for, or comes
+-- for an order that has ended, is voided. Codes: those of standby_authorised, and
+-- amount, unknown (no such payment here, or of no order).
+-- +goose StatementBegin
+CREATE FUNCTION payment_authorised(p_sale bigint, p_payment uuid, p_gateway text, p_reference text, p_amount bigint, p_currency text,
+                                   p_life_seconds integer, p_reachable boolean, p_trace text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    p record;
+    v_state text;
+    v_now timestamptz;
+BEGIN
+    SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment FOR UPDATE;
+    IF NOT FOUND OR p.gateway <> p_gateway THEN
+        RETURN jsonb_build_object('code', 'unknown');
+    END IF;
+    IF p.standby_order IS NULL OR p.step = 'settled' THEN
+        RETURN jsonb_build_object('code', 'none', 'order', p.standby_order);
+    END IF;
+    IF p.reference IS NOT NULL AND p.reference <> p_reference THEN
+        RAISE EXCEPTION 'payment % has the reference %, not %', p_payment, p.reference, p_reference;
+    END IF;
+    v_now := clock_timestamp();
+    -- A waiting order's payment is asked about seldom: it may wait for weeks.
+    UPDATE payment SET state = 'pending', step = 'created', reference = p_reference, asks = 0, ask_at = v_now + interval '1 hour'
+    WHERE sale_id = p_sale AND payment_id = p_payment;
+    IF p_amount <> p.amount OR p_currency <> p.currency THEN
+        SELECT state INTO v_state FROM standby_order WHERE sale_id = p_sale AND number = p.standby_order FOR UPDATE;
+        IF v_state = 'authorising' THEN
+            PERFORM standby_end(p_sale, p.standby_order, 'cancelled', 'another sum was authorised', true, p_trace);
+            RETURN jsonb_build_object('code', 'amount', 'order', p.standby_order, 'state', 'cancelled');
+        END IF;
+    END IF;
+    RETURN jsonb_build_object('order', p.standby_order) || standby_authorised(p_sale, p.standby_order,
+        CASE WHEN p.amount > 0 THEN p.made_at + make_interval(secs => p_life_seconds) END, p_reachable, p_trace);
+END
+$$;
+-- +goose StatementEnd
+
+-- The money of a matched order is about to be taken, or that is taken up again:
+-- its hold is extended, and the recovery point moved to `capturing`. Codes:
+--
+--   capture  with what the gateway has to be told, and the step that was reached
+--   lost     the same, but there are no seats any more for this money: why says it
+--   none     the order is not matched (any more)
+-- +goose StatementBegin
+CREATE FUNCTION payment_capturing(p_sale bigint, p_order bigint) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    b record;
+    v_payment uuid;
+    v_account text;
+    v_now timestamptz;
+    v_standing text;
+    v_why text;
+    v_done jsonb;
+BEGIN
+    SELECT booking, payment_id, account INTO b FROM standby_order WHERE sale_id = p_sale AND number = p_order AND state = 'matched';
+    IF NOT FOUND THEN
+        RETURN jsonb_build_object('code', 'none');
+    END IF;
+    v_payment := b.payment_id;
+    v_account := b.account;
+    PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = v_account FOR UPDATE;
+    SELECT k.number, k.state, k.seats, k.leg_from, k.leg_to, k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at
+    INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
+    WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = b.booking FOR UPDATE OF k;
+    PERFORM 1 FROM payment WHERE sale_id = p_sale AND payment_id = v_payment FOR UPDATE;
+    v_now := clock_timestamp();
+    v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, v_now);
+    v_why := CASE v_standing
+        WHEN 'in-time' THEN NULL
+        WHEN 'booked' THEN NULL
+        WHEN 'ended' THEN CASE WHEN EXISTS (
+            SELECT 1 FROM seat k WHERE k.sale_id = p_sale AND k.number = ANY (b.seats)
+                AND NOT v_now >= ALL (k.taken_until[b.leg_from:b.leg_to])) THEN 'seats lost before they were paid for' END
+        WHEN 'cancelled' THEN 'the sale was cancelled'
+        WHEN 'let-go' THEN 'left by its holder'
+        ELSE 'not paid for in time' END;
+    IF v_standing = 'in-time' THEN
+        PERFORM hold_extend(p_sale, b.number);
+    END IF;
+    v_done := standby_capturing(p_sale, p_order);
+    IF v_done->>'code' = 'capture' AND v_why IS NOT NULL THEN
+        v_done := v_done || jsonb_build_object('code', 'lost', 'why', v_why);
+    END IF;
+    RETURN v_done;
 END
 $$;
 -- +goose StatementEnd
@@ -271,9 +423,15 @@ $$;
 
 -- The confirm step: money has arrived, and this alone decides what becomes of
 -- the booking (law 10). Called any number of times for a payment it has one
--- effect. Answers {"code": booked | rescued | refund | none | unknown, …}.
+-- effect. Answers {"code": booked | rescued | refund | none | unknown, …}; unknown
+-- too for a payment of another gateway than the one that says so.
+--
+-- What was authorised for a standby order pays for the booking that `match` made
+-- of it: the fare, or the whole sum where the gateway cannot take a part, and then
+-- the difference goes back. The order ends with it. Money for an order that has no
+-- booking goes back.
 -- +goose StatementBegin
-CREATE FUNCTION payment_confirm(p_sale bigint, p_payment uuid, p_reference text, p_amount bigint, p_currency text, p_trace text)
+CREATE FUNCTION payment_confirm(p_sale bigint, p_payment uuid, p_gateway text, p_reference text, p_amount bigint, p_currency text, p_trace text)
 RETURNS jsonb
 LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
 DECLARE
@@ -284,28 +442,44 @@ DECLARE
     v_standing text;
     v_reason text;
     v_code text;
+    v_over bigint := 0; -- captured beyond the fare
 BEGIN
     -- Neither column ever changes, so they are read before any lock.
-    SELECT booking, account INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
-    IF NOT FOUND THEN
+    SELECT account, gateway INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
+    IF NOT FOUND OR p.gateway <> p_gateway THEN
         RETURN jsonb_build_object('code', 'unknown');
     END IF;
     PERFORM 1 FROM account_sale WHERE sale_id = p_sale AND account = p.account FOR UPDATE;
+    -- `match` gives an order's payment its booking, and has locked the account.
+    SELECT booking INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
     SELECT k.number, k.account, k.admission, k.class, k.leg_from, k.leg_to, k.seats, k.quantity, k.state, k.amount, k.currency,
            k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at, s.account_limit
     INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
     WHERE k.sale_id = p_sale AND s.sale_id = p_sale AND k.number = p.booking FOR UPDATE OF k;
     SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment FOR UPDATE;
     IF p.captured_at IS NOT NULL THEN
-        RETURN jsonb_build_object('code', 'none', 'booking', p.booking, 'state', b.state, 'outcome', p.outcome);
+        RETURN jsonb_build_object('code', 'none', 'booking', p.booking, 'order', p.standby_order, 'state', b.state, 'outcome', p.outcome);
     END IF;
     IF p.reference IS NOT NULL AND p.reference <> p_reference THEN
         RAISE EXCEPTION 'payment % has the reference %, not %', p_payment, p.reference, p_reference;
     END IF;
 
     v_now := clock_timestamp();
+    IF p.booking IS NULL THEN
+        UPDATE payment SET state = 'succeeded', step = 'settled', reference = COALESCE(reference, p_reference), settled_at = v_now,
+            ask_at = NULL, captured = p_amount, captured_in = p_currency, captured_at = v_now, outcome = 'refund', reason = 'no-booking'
+        WHERE sale_id = p_sale AND payment_id = p_payment;
+        IF p_amount > 0 THEN
+            PERFORM payment_refund(p_sale, p_payment, NULL, p_amount, p_currency, 0, 'no-booking', p_trace);
+        END IF;
+        PERFORM standby_confirmed(p_sale, p.standby_order, false, 'it was paid before it had seats, and the money goes back');
+        RETURN jsonb_build_object('code', 'refund', 'order', p.standby_order, 'reason', 'no-booking');
+    END IF;
+    IF p.standby_order IS NOT NULL AND p_amount = p.amount AND p_amount > b.amount THEN
+        v_over := p_amount - b.amount;
+    END IF;
     v_standing := booking_standing(b.state, b.ends_at, b.limit_at, b.departs_at, b.sale_state, b.closes_at, v_now);
-    IF p_amount <> b.amount OR p_currency <> b.currency THEN
+    IF p_amount - v_over <> b.amount OR p_currency <> b.currency THEN
         v_reason := 'amount';
     ELSIF v_standing = 'in-time' THEN
         BEGIN
@@ -353,7 +527,26 @@ BEGIN
         captured = p_amount, captured_in = p_currency, captured_at = v_now, outcome = COALESCE(v_code, 'refund'), reason = v_reason
     WHERE sale_id = p_sale AND payment_id = p_payment;
 
+    IF p.standby_order IS NOT NULL THEN
+        PERFORM standby_confirmed(p_sale, p.standby_order, v_code IS NOT NULL, CASE
+            WHEN v_code IS NOT NULL THEN 'paid'
+            WHEN v_reason = 'taken' THEN 'seats lost before they were paid for'
+            WHEN v_reason = 'cancelled' THEN 'the sale was cancelled'
+            WHEN v_reason = 'limit' THEN 'the account has reached its limit of seats'
+            WHEN v_reason = 'amount' THEN 'another sum was charged'
+            WHEN v_reason = 'let-go' THEN 'left by its holder'
+            ELSE 'not paid for in time' END);
+    END IF;
+
     IF v_code IS NOT NULL THEN
+        IF v_over > 0 THEN
+            PERFORM payment_refund(p_sale, p_payment, b.number, v_over, p_currency, 0, 'difference', p_trace);
+        END IF;
+        IF p.standby_order IS NOT NULL THEN
+            INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+            VALUES (p_sale, 'notify', b.number::text, jsonb_build_object('booking', b.number, 'order', p.standby_order,
+                'template', 'standby_matched', 'data', '{}'::jsonb), p_trace);
+        END IF;
         INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
         VALUES (p_sale, 'ticket', b.number::text, jsonb_build_object('booking', b.number), p_trace);
         -- What else was begun for this booking is not to be charged as well.
@@ -363,7 +556,7 @@ BEGIN
             INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
             VALUES (p_sale, 'payment_cancel', o.payment_id::text, jsonb_build_object('payment', o.payment_id), p_trace);
         END LOOP;
-        RETURN jsonb_build_object('code', v_code, 'booking', b.number, 'state', 'booked');
+        RETURN jsonb_build_object('code', v_code, 'booking', b.number, 'order', p.standby_order, 'state', 'booked', 'back', v_over);
     END IF;
 
     IF p_amount > 0 THEN
@@ -381,7 +574,44 @@ BEGIN
     VALUES (p_sale, 'notify', b.number::text, jsonb_build_object('booking', b.number, 'template',
         CASE WHEN b.state = 'lost' THEN 'lost' WHEN v_reason = 'second' THEN 'double_payment' ELSE 'refunded' END,
         'data', jsonb_build_object('amount', jsonb_build_object('amount', p_amount, 'currency', p_currency))), p_trace);
-    RETURN jsonb_build_object('code', 'refund', 'booking', b.number, 'state', b.state, 'reason', v_reason);
+    RETURN jsonb_build_object('code', 'refund', 'booking', b.number, 'order', p.standby_order, 'state', b.state, 'reason', v_reason);
+END
+$$;
+-- +goose StatementEnd
+
+-- payment_note for a standby order's payment.
+-- +goose StatementBegin
+CREATE FUNCTION payment_note_order(p_sale bigint, p_payment uuid, p_status text, p_looked boolean, p_wait interval, p_trace text)
+RETURNS jsonb
+LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
+DECLARE
+    p record;
+    v_now timestamptz;
+    v_order text;
+    v_state text;
+BEGIN
+    SELECT * INTO p FROM payment WHERE sale_id = p_sale AND payment_id = p_payment FOR UPDATE;
+    IF p.captured_at IS NOT NULL THEN
+        RETURN jsonb_build_object('code', 'none', 'state', p.state, 'order', p.standby_order);
+    END IF;
+    v_now := clock_timestamp();
+    v_state := CASE WHEN p_status IN ('failed', 'cancelled') THEN 'failed' WHEN p_looked THEN 'pending' ELSE p.state END;
+    IF p_status = 'cancelled' OR p.step = 'settled' THEN
+        UPDATE payment SET state = v_state, step = 'settled', settled_at = COALESCE(settled_at, v_now), ask_at = NULL
+        WHERE sale_id = p_sale AND payment_id = p_payment;
+        PERFORM standby_voided(p_sale, p.standby_order, p_trace);
+        RETURN jsonb_build_object('code', 'settled', 'state', v_state, 'order', p.standby_order);
+    END IF;
+    SELECT state INTO v_order FROM standby_order WHERE sale_id = p_sale AND number = p.standby_order;
+    -- One that waits or is being charged is authorised: it is asked about seldom.
+    UPDATE payment SET state = v_state, asks = CASE WHEN p_looked THEN p.asks + 1 ELSE p.asks END,
+        ask_at = CASE WHEN NOT p_looked THEN p.ask_at WHEN v_order IN ('queued', 'pending', 'matched') THEN v_now + interval '1 hour'
+            ELSE v_now + p_wait END
+    WHERE sale_id = p_sale AND payment_id = p_payment;
+    IF v_order IN ('cancelling', 'cancelled', 'expired') THEN
+        PERFORM standby_void(p_sale, p.standby_order, p_trace);
+    END IF;
+    RETURN jsonb_build_object('code', 'noted', 'state', v_state, 'standing', v_order, 'order', p.standby_order);
 END
 $$;
 -- +goose StatementEnd
@@ -390,7 +620,8 @@ $$;
 -- cancelled. p_looked: it is the answer to our question and not an event, which
 -- may be older than what we know. A payment still pending keeps its hold to the
 -- limit; past the limit it is cancelled at the gateway. p_wait until the next
--- question.
+-- question. Of an order's payment the order decides: it stays pending until the
+-- order's authorise_by, and what is left of an order that has ended is cancelled.
 -- +goose StatementBegin
 CREATE FUNCTION payment_note(p_sale bigint, p_payment uuid, p_status text, p_looked boolean, p_wait interval, p_trace text)
 RETURNS jsonb
@@ -402,10 +633,14 @@ DECLARE
     v_now timestamptz;
     v_standing text;
     v_state text;
+    v_order bigint;
 BEGIN
-    SELECT booking INTO v_number FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
+    SELECT booking, standby_order INTO v_number, v_order FROM payment WHERE sale_id = p_sale AND payment_id = p_payment;
     IF NOT FOUND THEN
         RETURN jsonb_build_object('code', 'unknown');
+    END IF;
+    IF v_order IS NOT NULL THEN
+        RETURN payment_note_order(p_sale, p_payment, p_status, p_looked, p_wait, p_trace);
     END IF;
     SELECT k.state, k.ends_at, k.limit_at, k.departs_at, s.state AS sale_state, s.closes_at
     INTO b FROM booking k JOIN sale s ON s.sale_id = k.sale_id
@@ -601,20 +836,25 @@ $$;
 -- +goose StatementEnd
 
 -- Invariant 3, for one sale: bookings whose captured money is not what the
--- booking costs, plus what goes back, plus fees kept. A payment whose money is
--- dealt with in one transaction leaves no other trace: every row is a fault.
+-- booking costs, plus what goes back, plus fees kept; and standby orders without a
+-- booking, all of whose money goes back. A payment whose money is dealt with in
+-- one transaction leaves no other trace: every row is a fault.
 -- +goose StatementBegin
 CREATE FUNCTION money_faults(p_sale bigint, p_limit integer)
-RETURNS TABLE (booking bigint, captured bigint, due bigint)
+RETURNS TABLE (subject text, captured bigint, due bigint)
 LANGUAGE sql STABLE SET search_path = public, pg_temp AS $$
-    SELECT m.number, m.captured, m.due FROM (
-        SELECT k.number,
+    SELECT m.subject, m.captured, m.due FROM (
+        SELECT k.number::text AS subject,
                COALESCE((SELECT sum(p.captured) FROM payment p WHERE p.sale_id = p_sale AND p.booking = k.number), 0)::bigint AS captured,
                (CASE WHEN k.state = 'booked' THEN k.amount ELSE 0 END
                 + COALESCE((SELECT sum(r.amount + r.fee) FROM refund r WHERE r.sale_id = p_sale AND r.booking = k.number), 0))::bigint AS due
         FROM booking k WHERE k.sale_id = p_sale AND k.account <> 'house'
           AND (k.state = 'booked' OR EXISTS (SELECT 1 FROM payment p WHERE p.sale_id = p_sale AND p.booking = k.number AND p.captured > 0))
-    ) m WHERE m.captured <> m.due ORDER BY m.number LIMIT p_limit
+        UNION ALL
+        SELECT 'order ' || p.standby_order, p.captured,
+               COALESCE((SELECT sum(r.amount + r.fee) FROM refund r WHERE r.sale_id = p_sale AND r.payment_id = p.payment_id), 0)::bigint
+        FROM payment p WHERE p.sale_id = p_sale AND p.booking IS NULL AND p.captured > 0
+    ) m WHERE m.captured <> m.due ORDER BY m.subject LIMIT p_limit
 $$;
 -- +goose StatementEnd
 
@@ -622,9 +862,13 @@ REVOKE EXECUTE ON FUNCTION
     booking_standing(text, timestamptz, timestamptz, timestamptz, text, timestamptz, timestamptz),
     hold_extend(bigint, bigint),
     payment_begin(bigint, bigint, text, text, text, uuid, text, integer, text),
+    payment_begin_order(bigint, bigint, text, uuid, text, text),
     payment_created(bigint, uuid, text, text),
+    payment_authorised(bigint, uuid, text, text, bigint, text, integer, boolean, text),
+    payment_capturing(bigint, bigint),
     payment_refund(bigint, uuid, bigint, bigint, text, bigint, text, text),
-    payment_confirm(bigint, uuid, text, bigint, text, text),
+    payment_confirm(bigint, uuid, text, text, bigint, text, text),
+    payment_note_order(bigint, uuid, text, boolean, interval, text),
     payment_note(bigint, uuid, text, boolean, interval, text),
     refund_note(bigint, text, text, text),
     booking_abandon(bigint, bigint, text, text),
@@ -637,9 +881,13 @@ GRANT EXECUTE ON FUNCTION
     booking_standing(text, timestamptz, timestamptz, timestamptz, text, timestamptz, timestamptz),
     hold_extend(bigint, bigint),
     payment_begin(bigint, bigint, text, text, text, uuid, text, integer, text),
+    payment_begin_order(bigint, bigint, text, uuid, text, text),
     payment_created(bigint, uuid, text, text),
+    payment_authorised(bigint, uuid, text, text, bigint, text, integer, boolean, text),
+    payment_capturing(bigint, bigint),
     payment_refund(bigint, uuid, bigint, bigint, text, bigint, text, text),
-    payment_confirm(bigint, uuid, text, bigint, text, text),
+    payment_confirm(bigint, uuid, text, text, bigint, text, text),
+    payment_note_order(bigint, uuid, text, boolean, interval, text),
     payment_note(bigint, uuid, text, boolean, interval, text),
     refund_note(bigint, text, text, text),
     booking_abandon(bigint, bigint, text, text),
@@ -652,6 +900,6 @@ GRANT SELECT, INSERT, UPDATE ON payment, refund TO holdfast_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON gateway_event TO holdfast_app;
 
 -- +goose Down
-DROP FUNCTION money_faults, booking_call_off, booking_refund, booking_give_back, booking_abandon, refund_note, payment_note, payment_confirm, payment_refund,
-    payment_created, payment_begin, hold_extend, booking_standing;
+DROP FUNCTION money_faults, booking_call_off, booking_refund, booking_give_back, booking_abandon, refund_note, payment_note, payment_note_order, payment_confirm,
+    payment_refund, payment_capturing, payment_authorised, payment_created, payment_begin_order, payment_begin, hold_extend, booking_standing;
 DROP TABLE refund, gateway_event, payment;

@@ -28,7 +28,7 @@ CREATE TABLE standby_order (
     fares        bigint[] NOT NULL,      -- of the whole order in each class, minor units
     currency     text NOT NULL,
     gateway      text NOT NULL,
-    payment_id   uuid,                   -- the authorisation; NULL where nothing costs anything
+    payment_id   uuid,                   -- its payment: the authorisation
     state        text NOT NULL CONSTRAINT standby_order_state CHECK (state IN
                  ('authorising', 'queued', 'pending', 'matched', 'booked', 'cancelling', 'cancelled', 'expired')),
     step         text NOT NULL DEFAULT 'joined' CONSTRAINT standby_order_step CHECK (step IN
@@ -264,7 +264,8 @@ BEGIN
     END IF;
     IF p_tell THEN
         INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
-        SELECT o.sale_id, 'notify', 'order ' || o.number, jsonb_build_object('order', o.number, 'template', 'standby_' || p_state,
+        SELECT o.sale_id, 'notify', 'order ' || o.number, jsonb_build_object('order', o.number, 'template',
+            CASE WHEN o.matched_at IS NOT NULL THEN 'standby_failed' ELSE 'standby_' || p_state END,
             'data', jsonb_build_object('reason', p_reason)), p_trace
         FROM standby_order o WHERE o.sale_id = p_sale AND o.number = p_number;
     END IF;

@@ -64,11 +64,15 @@ WHERE coalesce(a.live_seats, 0) <> coalesce(b.n, 0)
 -- Invariant 3: captured = fares of what is booked + given back + fees kept, for
 -- each booking and currency; what is to go back has an outbox row that will do
 -- it, or an alert; no payment stays open an hour past the sale's limit.
+-- Money that came for a standby order without a booking stands under the order's
+-- number below zero.
 WITH paid AS (
-    SELECT booking, captured_in AS currency, sum(captured) AS n FROM payment
-    WHERE sale_id = $1 AND captured_at IS NOT NULL GROUP BY booking, captured_in),
+    SELECT coalesce(booking, -standby_order) AS booking, captured_in AS currency, sum(captured) AS n FROM payment
+    WHERE sale_id = $1 AND captured_at IS NOT NULL GROUP BY 1, 2),
 back AS (
-    SELECT booking, currency, sum(amount + fee) AS n FROM refund WHERE sale_id = $1 GROUP BY booking, currency),
+    SELECT coalesce(r.booking, -p.standby_order) AS booking, r.currency, sum(r.amount + r.fee) AS n
+    FROM refund r JOIN payment p ON p.sale_id = r.sale_id AND p.payment_id = r.payment_id
+    WHERE r.sale_id = $1 AND p.sale_id = $1 GROUP BY 1, 2),
 fares AS (
     SELECT number AS booking, currency, amount AS n FROM booking
     WHERE sale_id = $1 AND state = 'booked' AND amount > 0)
@@ -77,17 +81,20 @@ SELECT booking, 'booking ' || booking || ': captured ' || coalesce(paid.n, 0) ||
 FROM paid FULL JOIN back USING (booking, currency) FULL JOIN fares USING (booking, currency)
 WHERE coalesce(paid.n, 0) <> coalesce(back.n, 0) + coalesce(fares.n, 0)
 UNION ALL
-SELECT r.booking, 'booking ' || r.booking || ': refund ' || r.refund_id || ' of ' || r.amount || ' ' || r.currency || ' is ' || r.state || ' and nothing will settle it'
+SELECT coalesce(r.booking, 0), 'booking ' || coalesce(r.booking::text, 'none') || ': refund ' || r.refund_id || ' of ' || r.amount || ' ' || r.currency || ' is ' || r.state || ' and nothing will settle it'
 FROM refund r
 WHERE r.sale_id = $1 AND r.state <> 'succeeded'
   AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.sale_id = $1 AND o.kind = 'refund' AND o.subject = r.refund_id::text AND o.done_at IS NULL)
   AND NOT (r.state = 'asked' AND r.made_at > now() - interval '1 hour')
   AND NOT EXISTS (SELECT 1 FROM alert a WHERE a.sale_id = $1 AND a.closed_at IS NULL AND a.kind LIKE 'refund%' AND a.subject = r.refund_id::text)
 UNION ALL
-SELECT p.booking, 'booking ' || p.booking || ': payment ' || p.payment_id || ' is open since ' || p.made_at
+SELECT coalesce(p.booking, 0), 'booking ' || coalesce(p.booking::text, 'none') || ': payment ' || p.payment_id || ' is open since ' || p.made_at
 FROM payment p JOIN sale s ON s.sale_id = p.sale_id
 WHERE p.sale_id = $1 AND s.sale_id = $1 AND p.settled_at IS NULL
   AND p.made_at < now() - make_interval(secs => s.hold_seconds + s.extend_seconds) - interval '1 hour'
+  -- An authorisation may wait as long as its order does.
+  AND NOT EXISTS (SELECT 1 FROM standby_order o WHERE o.sale_id = $1 AND o.number = p.standby_order AND (o.state IN ('queued', 'pending')
+      OR GREATEST(o.matched_at, o.ended_at) > now() - make_interval(secs => s.hold_seconds + s.extend_seconds) - interval '1 hour'))
 
 -- name: outbox
 -- Invariant 5: an outbox row undone for 60 s past due without an alert.

@@ -150,8 +150,8 @@ func (s *Service) mark(ctx context.Context, statement string, args ...any) error
 // effect is what an event does, any number of times the same.
 func (s *Service) effect(ctx context.Context, e Event) (string, error) {
 	switch e.Type {
-	case PaymentSucceeded, PaymentPending, PaymentFailed, PaymentCancelled, RefundSucceeded, RefundFailed:
-	default: // authorised payments belong to standby; others are not ours to act on
+	case PaymentAuthorised, PaymentSucceeded, PaymentPending, PaymentFailed, PaymentCancelled, RefundSucceeded, RefundFailed:
+	default: // not ours to act on
 		return "none", nil
 	}
 	sale, payment, err := s.place(ctx, e)
@@ -159,8 +159,14 @@ func (s *Service) effect(ctx context.Context, e Event) (string, error) {
 		return "", err
 	}
 	switch e.Type {
+	case PaymentAuthorised:
+		out, err := s.authorised(ctx, sale, payment, e.Gateway, Charge{Reference: e.Reference, Amount: e.Amount}, e.ID)
+		if err == nil && out.Code == string(OutcomeUnknown) {
+			err = fmt.Errorf("%w: payment %s of sale %d is not there", errUnplaced, payment, sale)
+		}
+		return out.Code, err
 	case PaymentSucceeded:
-		out, err := s.confirm(ctx, sale, payment, Charge{Reference: e.Reference, Amount: e.Amount}, e.ID)
+		out, err := s.confirm(ctx, sale, payment, e.Gateway, Charge{Reference: e.Reference, Amount: e.Amount}, e.ID)
 		if err == nil && out.Code == OutcomeUnknown {
 			err = fmt.Errorf("%w: payment %s of sale %d is not there", errUnplaced, payment, sale)
 		}
@@ -176,6 +182,7 @@ func (s *Service) effect(ctx context.Context, e Event) (string, error) {
 	if n.Code == string(OutcomeUnknown) {
 		return "", fmt.Errorf("%w: payment %s of sale %d is not there", errUnplaced, payment, sale)
 	}
+	s.ordersNoted(ctx, sale, n)
 	return n.Code, nil
 }
 
@@ -184,6 +191,7 @@ type noted struct {
 	Code    string `json:"code"`
 	State   State  `json:"state"`
 	Booking int64  `json:"booking"`
+	Order   int64  `json:"order"`
 }
 
 // place finds the payment an event is about: by our id in its metadata, else by

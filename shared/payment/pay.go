@@ -13,6 +13,7 @@ import (
 	"handler/function/shared/idempotency"
 	"handler/function/shared/money"
 	"handler/function/shared/problem"
+	"handler/function/shared/standby"
 	"handler/function/shared/store"
 
 	"github.com/gofrs/uuid/v5"
@@ -114,12 +115,12 @@ func (s *Service) Pay(ctx context.Context, r Request) (out Started, replay bool,
 	if err := json.Unmarshal(kept.Body, &out); err != nil {
 		return out, true, err
 	}
-	return out, true, s.secrets(ctx, &out)
+	return out, true, s.secrets(ctx, out.Payment, &out.Gateway, &out.ServerTime)
 }
 
 // secrets fetches what is never stored.
-func (s *Service) secrets(ctx context.Context, out *Started) error {
-	sale, payment, err := s.ids.ParsePayment(out.Payment)
+func (s *Service) secrets(ctx context.Context, public string, at *AtGateway, now *time.Time) error {
+	sale, payment, err := s.ids.ParsePayment(public)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (s *Service) secrets(ctx context.Context, out *Started) error {
 	if err != nil {
 		return err
 	}
-	out.ServerTime = p.Now
+	*now = p.Now
 	if p.Amount == 0 {
 		return nil
 	}
@@ -141,7 +142,7 @@ func (s *Service) secrets(ctx context.Context, out *Started) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	out.Gateway.ClientSecret, out.Gateway.RedirectURL = c.ClientSecret, c.RedirectURL
+	at.ClientSecret, at.RedirectURL = c.ClientSecret, c.RedirectURL
 	return nil
 }
 
@@ -201,18 +202,26 @@ type created struct {
 
 // create makes the payment at the gateway, or finds the one made before by its
 // key, and stores the reference. A booking that costs nothing is confirmed
-// without a gateway.
+// without a gateway. What a standby order may cost is authorised, not charged; one
+// that costs nothing, or is authorised already, takes its place at once.
 func (s *Service) create(ctx context.Context, g Gateway, p row) (Charge, created, error) {
 	var c Charge
 	var made created
+	ask, what := g.Create, "pay"
+	if p.Order != 0 {
+		ask, what = g.Authorise, "authorise"
+	}
 	if p.Amount == 0 {
 		c = Charge{Reference: p.key("free"), Status: Succeeded, Amount: money.Amount{Currency: p.Currency}}
+		if p.Order != 0 {
+			c.Status = Authorised
+		}
 	} else {
 		var err error
 		call, cancel := context.WithTimeout(ctx, gatewayTime)
 		defer cancel()
-		c, err = g.Create(call, Order{
-			Key: p.key("pay"), Payment: p.public(s.ids), Amount: money.Amount{Amount: p.Amount, Currency: p.Currency},
+		c, err = ask(call, Order{
+			Key: p.key(what), Payment: p.public(s.ids), Amount: money.Amount{Amount: p.Amount, Currency: p.Currency},
 			Description: p.Title, ReturnURL: p.Return, Until: p.LimitAt,
 		})
 		if errors.Is(err, ErrRefused) {
@@ -221,6 +230,7 @@ func (s *Service) create(ctx context.Context, g Gateway, p row) (Charge, created
 			if err := s.call(ctx, &n, "note", p.Sale, p.ID, Cancelled, false, time.Second, p.TraceID); err != nil {
 				return c, made, err
 			}
+			s.ordersNoted(ctx, p.Sale, n)
 			return c, made, problem.New(problem.WrongState, "The payment gateway refused this payment. Please try another way to pay.").Because(err)
 		}
 		if err != nil {
@@ -230,8 +240,12 @@ func (s *Service) create(ctx context.Context, g Gateway, p row) (Charge, created
 	if err := s.call(ctx, &made, "created", p.Sale, p.ID, c.Reference, p.TraceID); err != nil {
 		return c, made, err
 	}
-	if p.Amount == 0 {
-		_, err := s.confirm(ctx, p.Sale, p.ID, c, p.TraceID)
+	switch {
+	case p.Order != 0 && c.Status == Authorised:
+		_, err := s.authorised(ctx, p.Sale, p.ID, p.Gateway, c, p.TraceID)
+		return c, made, err
+	case p.Order == 0 && p.Amount == 0:
+		_, err := s.confirm(ctx, p.Sale, p.ID, p.Gateway, c, p.TraceID)
 		return c, made, err
 	}
 	return c, made, nil
@@ -250,7 +264,7 @@ func refusal(standing string) error {
 		return problem.New(problem.HoldEnded, "The hold has ended. What was paid for it comes back by itself.")
 	case "departed", "cancelled":
 		return problem.New(problem.SaleClosed, "This sale is closed.")
-	default: // booked, let-go, lost
+	default: // booked, let-go, lost, matched
 		return problem.New(problem.WrongState, "This booking is not waiting to be paid for.")
 	}
 }
@@ -258,9 +272,9 @@ func refusal(standing string) error {
 // View is a payment as its owner sees it.
 type View struct {
 	Payment      string       `json:"payment"`
-	Booking      string       `json:"booking"`
+	Booking      string       `json:"booking,omitempty"` // empty: authorised for a standby order
 	State        State        `json:"state"`
-	BookingState string       `json:"booking_state"`
+	BookingState string       `json:"booking_state,omitempty"`
 	Price        money.Amount `json:"price"`
 	Refunded     money.Amount `json:"refunded"`
 	Gateway      AtGateway    `json:"gateway"`
@@ -280,10 +294,13 @@ const (
 	TextReturned = "Your payment came too late or twice. All of it comes back to you."
 	TextRefunded = "Your payment has been given back."
 	TextFailed   = "The payment did not succeed. Nothing was charged."
+	TextWaits    = "Authorised. You are charged when seats are found, and for those alone."
 )
 
 func (r row) message() string {
 	switch {
+	case r.Step != StepSettled && (r.OrderState.Waits() || r.OrderState == standby.Matched):
+		return TextWaits
 	case r.Step != StepSettled:
 		return TextChecking
 	case r.Outcome == OutcomeRefund:
@@ -320,8 +337,12 @@ func (s *Service) Show(ctx context.Context, account, payment string) (View, erro
 			return View{}, err
 		}
 	}
+	booking := ""
+	if p.Booking != 0 {
+		booking = s.ids.Booking(sale, p.Booking)
+	}
 	return View{
-		Payment: payment, Booking: s.ids.Booking(sale, p.Booking), State: p.State, BookingState: p.BookingState,
+		Payment: payment, Booking: booking, State: p.State, BookingState: p.BookingState,
 		Price:    money.Amount{Amount: p.Amount, Currency: p.Currency},
 		Refunded: money.Amount{Amount: p.Returning, Currency: p.Currency},
 		Gateway:  AtGateway{Name: p.Gateway, Reference: p.Reference}, Checking: p.Step != StepSettled, Message: p.message(),

@@ -6,7 +6,25 @@ SELECT payment_created($1, $2, $3, $4);
 
 -- name: confirm
 -- The confirm step.
-SELECT payment_confirm($1, $2, $3, $4, $5, $6);
+SELECT payment_confirm($1, $2, $3, $4, $5, $6, $7);
+
+-- name: begin-order
+SELECT payment_begin_order($1, $2, $3, $4, $5, $6);
+
+-- name: authorised
+SELECT payment_authorised($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: capturing
+SELECT payment_capturing($1, $2);
+
+-- name: captured
+SELECT standby_captured($1, $2);
+
+-- name: failed
+SELECT standby_failed($1, $2, $3, $4);
+
+-- name: payment-of-order
+SELECT payment_id FROM payment WHERE sale_id = $1 AND standby_order = $2;
 
 -- name: note
 SELECT payment_note($1, $2, $3, $4, $5::interval, $6);
@@ -21,14 +39,16 @@ SELECT booking_abandon($1, $2, $3, $4);
 SELECT booking_refund($1, $2, $3, $4, $5);
 
 -- name: load
--- A payment with the booking it is for.
-SELECT p.booking, p.account, p.gateway, p.state, p.step, p.amount, p.currency, p.return_url, COALESCE(p.reference, ''),
+-- A payment with the booking or the standby order it is for.
+SELECT COALESCE(p.booking, 0), COALESCE(p.standby_order, 0), p.account, p.gateway, p.state, p.step, p.amount, p.currency, p.return_url, COALESCE(p.reference, ''),
        COALESCE(p.outcome, ''), COALESCE(p.reason, ''), p.captured, p.returning_amount, p.returned_amount, p.asks, p.trace_id,
-       b.state, b.ends_at, b.limit_at, s.title, s.test, clock_timestamp()
+       COALESCE(b.state, ''), COALESCE(o.state, ''), COALESCE(b.ends_at, o.authorise_by), COALESCE(b.limit_at, o.authorise_by),
+       s.title, s.test, clock_timestamp()
 FROM payment p
-JOIN booking b ON b.sale_id = p.sale_id AND b.number = p.booking
 JOIN sale s ON s.sale_id = p.sale_id
-WHERE p.sale_id = $1 AND b.sale_id = $1 AND s.sale_id = $1 AND p.payment_id = $2;
+LEFT JOIN booking b ON b.sale_id = p.sale_id AND b.sale_id = $1 AND b.number = p.booking
+LEFT JOIN standby_order o ON o.sale_id = p.sale_id AND o.sale_id = $1 AND o.number = p.standby_order
+WHERE p.sale_id = $1 AND s.sale_id = $1 AND p.payment_id = $2;
 
 -- name: claim-question
 -- Whoever moves ask_at asks the gateway; others find it asked a moment ago.
@@ -49,7 +69,7 @@ WHERE p.sale_id = $1 AND p.sale_id = due.sale_id AND p.payment_id = due.payment_
 RETURNING p.payment_id;
 
 -- name: load-refund
-SELECT r.payment_id, r.booking, r.amount, r.currency, r.key, r.state, p.gateway, COALESCE(p.reference, '')
+SELECT r.payment_id, COALESCE(r.booking, 0), r.amount, r.currency, r.key, r.state, p.gateway, COALESCE(p.reference, '')
 FROM refund r JOIN payment p ON p.sale_id = r.sale_id AND p.payment_id = r.payment_id
 WHERE r.sale_id = $1 AND p.sale_id = $1 AND r.refund_id = $2;
 
@@ -98,7 +118,7 @@ UNION SELECT sale_id FROM alert WHERE kind = 'money' AND closed_at IS NULL
 ORDER BY sale_id LIMIT $2;
 
 -- name: money-faults
-SELECT booking, captured, due FROM money_faults($1, $2);
+SELECT subject, captured, due FROM money_faults($1, $2);
 
 -- name: booked
 -- What a cancelled sale still has to give back.

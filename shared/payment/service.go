@@ -1,7 +1,7 @@
 // Package payment takes money for bookings and gives it back: attempts to pay,
 // what gateways tell us, the confirm step that decides a booking once money has
-// arrived (migrations/00040_payment.sql), refunds, and asking gateways about
-// payments they keep pending. docs/money.md has the states and the rules.
+// arrived (migrations/00040_payment.sql), refunds, asking gateways about payments
+// they keep pending, and what standby orders authorise and are charged. docs/money.md has the states and the rules.
 //
 // A gateway is never called inside a transaction. Between two transactions each
 // attempt stands at a recovery point (Step), and whatever must still happen
@@ -24,6 +24,7 @@ import (
 	"handler/function/shared/outbox"
 	"handler/function/shared/problem"
 	"handler/function/shared/release"
+	"handler/function/shared/standby"
 	"handler/function/shared/store"
 
 	"github.com/gofrs/uuid/v5"
@@ -46,6 +47,7 @@ const (
 	KindRefund  = "refund"
 	KindCancel  = "payment_cancel"
 	KindCallOff = catalog.CancelledKind
+	KindMatched = "order_matched" // a standby order has seats: it is charged
 )
 
 // Kinds of alerts of this package.
@@ -67,6 +69,8 @@ type Options struct {
 	// Bus may be nil: tickets then wait for reconcile.
 	Bus    *event.Bus
 	Alerts *alert.Board
+	// Orders are the standby orders whose money this is; nil where there are none.
+	Orders *standby.Orders
 	// Releases tells of seats that came free; nil for nobody.
 	Releases *release.Service
 }
@@ -80,13 +84,14 @@ type Service struct {
 	bus      *event.Bus
 	alerts   *alert.Board
 	releases *release.Service
+	orders   *standby.Orders
 	keys     *idempotency.Store
 	box      *outbox.Box
 }
 
 // New makes a Service.
 func New(o Options) *Service {
-	s := &Service{db: o.DB, ids: o.IDs, gateways: map[string]Gateway{}, test: o.Test, bus: o.Bus, alerts: o.Alerts, releases: o.Releases,
+	s := &Service{db: o.DB, ids: o.IDs, gateways: map[string]Gateway{}, test: o.Test, bus: o.Bus, alerts: o.Alerts, releases: o.Releases, orders: o.Orders,
 		keys: idempotency.New(o.DB), box: outbox.New(o.DB, o.Alerts)}
 	for _, g := range o.Gateways {
 		s.gateways[g.Name()] = g
@@ -118,11 +123,12 @@ func (s *Service) call(ctx context.Context, answer any, statement string, args .
 	return nil
 }
 
-// row is a payment as loaded, with the booking it is for.
+// row is a payment as loaded, with the booking or the standby order it is for.
 type row struct {
 	Sale     int64
 	ID       uuid.UUID
-	Booking  int64
+	Booking  int64 // 0: none yet
+	Order    int64 // the standby order it was authorised for; 0: none
 	Account  string
 	Gateway  string
 	State    State
@@ -140,7 +146,8 @@ type row struct {
 	Asks         int
 	TraceID      string
 	BookingState string
-	EndsAt       time.Time
+	OrderState   standby.State
+	EndsAt       time.Time // of the hold; without one, when the order must be authorised
 	LimitAt      time.Time
 	Title        string
 	SaleTest     bool
@@ -151,9 +158,9 @@ type row struct {
 func (s *Service) load(ctx context.Context, sale int64, payment uuid.UUID) (row, error) {
 	r := row{Sale: sale, ID: payment}
 	err := s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		return q.QueryRow(ctx, sql["load"], sale, payment).Scan(&r.Booking, &r.Account, &r.Gateway, &r.State, &r.Step, &r.Amount,
+		return q.QueryRow(ctx, sql["load"], sale, payment).Scan(&r.Booking, &r.Order, &r.Account, &r.Gateway, &r.State, &r.Step, &r.Amount,
 			&r.Currency, &r.Return, &r.Reference, &r.Outcome, &r.Reason, &r.Captured, &r.Returning, &r.Returned, &r.Asks, &r.TraceID,
-			&r.BookingState, &r.EndsAt, &r.LimitAt, &r.Title, &r.SaleTest, &r.Now)
+			&r.BookingState, &r.OrderState, &r.EndsAt, &r.LimitAt, &r.Title, &r.SaleTest, &r.Now)
 	})
 	if store.IsNoRows(err) {
 		return r, notFound()
@@ -170,19 +177,21 @@ func (r row) public(ids *id.Maker) string { return ids.Payment(r.Sale, r.ID) }
 // confirmed is the answer of the confirm step.
 type confirmed struct {
 	Code    Outcome `json:"code"`
-	Booking int64   `json:"booking"`
-	State   string  `json:"state"` // of the booking
+	Booking int64   `json:"booking"` // 0: none
+	Order   int64   `json:"order"`   // the standby order; 0: none
+	State   string  `json:"state"`   // of the booking
 	Reason  Reason  `json:"reason"`
+	Back    int64   `json:"back"` // of what was captured for a booked booking, goes back
 }
 
 // confirm runs the confirm step, and after it tells `ticket`.
-func (s *Service) confirm(ctx context.Context, sale int64, payment uuid.UUID, c Charge, trace string) (confirmed, error) {
+func (s *Service) confirm(ctx context.Context, sale int64, payment uuid.UUID, gateway string, c Charge, trace string) (confirmed, error) {
 	var out confirmed
 	amount := c.Captured
 	if amount == 0 {
 		amount = c.Amount.Amount
 	}
-	err := s.call(ctx, &out, "confirm", sale, payment, c.Reference, amount, c.Amount.Currency, trace)
+	err := s.call(ctx, &out, "confirm", sale, payment, gateway, c.Reference, amount, c.Amount.Currency, trace)
 	if err != nil {
 		return out, err
 	}
@@ -192,6 +201,11 @@ func (s *Service) confirm(ctx context.Context, sale int64, payment uuid.UUID, c 
 	switch out.Code {
 	case OutcomeBooked, OutcomeRescued:
 		s.nudge(ctx, sale, out.Booking, trace)
+		if out.Back > 0 {
+			if err := s.drain(ctx, sale, KindRefund); err != nil {
+				slog.WarnContext(ctx, "refund left to reconcile", "sale", sale, "payment", payment, "error", err)
+			}
+		}
 	case OutcomeRefund:
 		slog.InfoContext(ctx, "money goes back", "sale", sale, "booking", out.Booking, "payment", payment, "reason", out.Reason, "trace_id", trace)
 		if err := s.drain(ctx, sale, KindRefund); err != nil {
@@ -201,13 +215,17 @@ func (s *Service) confirm(ctx context.Context, sale int64, payment uuid.UUID, c 
 	return out, nil
 }
 
-// nudge tells the ticket function that a booking is confirmed. It may be lost:
-// the outbox row is what counts.
+// nudge tells the ticket function that a booking is confirmed, or (0) that there
+// are notices of a sale to send. It may be lost: the outbox row is what counts.
 func (s *Service) nudge(ctx context.Context, sale, booking int64, trace string) {
 	if s.bus == nil {
 		return
 	}
-	data, err := json.Marshal(map[string]any{"sale": id.Format(sale), "booking": s.ids.Booking(sale, booking), "trace_id": trace})
+	what := map[string]any{"sale": id.Format(sale), "trace_id": trace}
+	if booking != 0 {
+		what["booking"] = s.ids.Booking(sale, booking)
+	}
+	data, err := json.Marshal(what)
 	if err == nil {
 		err = s.bus.Nudge(event.BookingConfirmed, sale, data)
 	}

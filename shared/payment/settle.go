@@ -68,15 +68,23 @@ func (s *Service) ask(ctx context.Context, p row) error {
 func (s *Service) follow(ctx context.Context, p row, c Charge) error {
 	switch c.Status {
 	case Succeeded:
-		_, err := s.confirm(ctx, p.Sale, p.ID, c, p.TraceID)
+		_, err := s.confirm(ctx, p.Sale, p.ID, p.Gateway, c, p.TraceID)
 		return err
-	case Pending, Authorised, Failed, Cancelled:
+	case Authorised, Pending, Failed, Cancelled:
+		if c.Status == Authorised && p.Order != 0 { // its webhook was lost, or it waits
+			_, err := s.authorised(ctx, p.Sale, p.ID, p.Gateway, c, p.TraceID)
+			return err
+		}
 		status := c.Status
 		if status == Authorised {
 			status = Pending
 		}
 		var n noted
-		return s.call(ctx, &n, "note", p.Sale, p.ID, status, true, askWait(p.Asks+1), p.TraceID)
+		if err := s.call(ctx, &n, "note", p.Sale, p.ID, status, true, askWait(p.Asks+1), p.TraceID); err != nil {
+			return err
+		}
+		s.ordersNoted(ctx, p.Sale, n)
+		return nil
 	}
 	return fmt.Errorf("payment: the gateway %s says that %s is %q", p.Gateway, c.Reference, c.Status)
 }
@@ -169,6 +177,8 @@ func (s *Service) worker(kind string) outbox.Work {
 		return s.workCancel
 	case KindCallOff:
 		return s.workCallOff
+	case KindMatched:
+		return s.workMatched
 	}
 	panic("payment: no work for outbox rows of kind " + kind)
 }
@@ -304,6 +314,9 @@ func (s *Service) cancel(ctx context.Context, p row) error {
 	if p.Step == StepSettled {
 		return nil
 	}
+	if p.Order != 0 && p.Amount == 0 { // no gateway knows of it
+		return s.follow(ctx, p, Charge{Status: Cancelled})
+	}
 	g, err := s.gateway(p.Gateway, p.SaleTest)
 	if err != nil {
 		return err
@@ -336,7 +349,7 @@ func (s *Service) cancel(ctx context.Context, p row) error {
 	return s.follow(ctx, p, c)
 }
 
-// Compare finds bookings of sales with recent money whose captured money is not
+// Compare finds bookings (and orders without one) of sales with recent money whose captured money is not
 // what it should be (invariant 3), and raises or closes their alerts. Every
 // recorded movement keeps the sum in its own transaction, so each difference is
 // a fault and none is only early.
@@ -361,10 +374,10 @@ func (s *Service) Compare(ctx context.Context, since time.Duration) (int, error)
 			if err != nil {
 				return err
 			}
-			var booking, captured, due int64
-			_, err = pgx.ForEachRow(rows, []any{&booking, &captured, &due}, func() error {
+			var subject string
+			var captured, due int64
+			_, err = pgx.ForEachRow(rows, []any{&subject, &captured, &due}, func() error {
 				faults++
-				subject := fmt.Sprint(booking)
 				still = append(still, alert.About{Sale: sale, Subject: subject})
 				return nil
 			})

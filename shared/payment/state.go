@@ -13,7 +13,7 @@ import "slices"
 // payment follows the same rules as any other (field case 15). What the booking
 // becomes is decided by the confirm step alone (law 10), never by this state.
 // The migration repeats the states as CHECK payment_state_known and the moves
-// inside the functions of 00030_payment.sql.
+// inside the functions of 00040_payment.sql.
 type State string
 
 // The states of a payment.
@@ -93,7 +93,13 @@ const (
 	ReasonTaken     Reason = "taken"     // the hold had ended and somebody else has the seats
 	ReasonLimit     Reason = "limit"     // the account has reached its limit meanwhile
 	ReasonAsked     Reason = "asked"     // the holder returned the booking
+	// ReasonDifference: the gateway could not take a part of what a standby order
+	// had authorised, so it took the whole; this is what is above the fare.
+	ReasonDifference Reason = "difference"
+	// ReasonNoBooking: it came for a standby order that had no seats.
+	ReasonNoBooking Reason = "no-booking"
 )
 
 // Reasons lists every reason.
-var Reasons = []Reason{ReasonAmount, ReasonSecond, ReasonLetGo, ReasonCancelled, ReasonClosed, ReasonLate, ReasonTaken, ReasonLimit, ReasonAsked}
+var Reasons = []Reason{ReasonAmount, ReasonSecond, ReasonLetGo, ReasonCancelled, ReasonClosed, ReasonLate, ReasonTaken, ReasonLimit, ReasonAsked,
+	ReasonDifference, ReasonNoBooking}

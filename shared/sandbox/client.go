@@ -25,9 +25,10 @@ const maxAnswer = 1 << 20
 
 // Client is the sandbox as a payment.Gateway. It is safe for concurrent use.
 type Client struct {
-	base string
-	ring key.Ring
-	http *http.Client
+	base  string
+	ring  key.Ring
+	http  *http.Client
+	whole bool // see WholeOnly
 }
 
 var _ payment.Gateway = (*Client)(nil)
@@ -51,9 +52,17 @@ func New(baseURL string, ring key.Ring) (*Client, error) {
 // Name is "sandbox".
 func (c *Client) Name() string { return Name }
 
-// Traits of the sandbox: an authorisation lives seven days, as a card's does.
+// Traits of the sandbox.
 func (c *Client) Traits() payment.Traits {
-	return payment.Traits{AuthorisationLife: 7 * 24 * time.Hour, CapturePart: true, TestOnly: true}
+	return payment.Traits{AuthorisationLife: AuthorisationLife, CapturePart: !c.whole, TestOnly: true}
+}
+
+// WholeOnly is the same sandbox as a gateway that cannot capture a part. The
+// server's fault whole_only makes it refuse who tries all the same.
+func (c *Client) WholeOnly() *Client {
+	whole := *c
+	whole.whole = true
+	return &whole
 }
 
 // Create makes a payment.

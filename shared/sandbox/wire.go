@@ -28,6 +28,10 @@ const SignatureHeader = "Sandbox-Signature"
 // clock: five minutes, as other gateways have it.
 const MaxAge = 5 * time.Minute
 
+// AuthorisationLife is how long an authorised sum can be captured: seven days, as
+// a card's.
+const AuthorisationLife = 7 * 24 * time.Hour
+
 // KeyHeader carries the idempotency key of a call.
 const KeyHeader = "Idempotency-Key"
 
@@ -47,6 +51,7 @@ type Payment struct {
 	ClientSecret string            `json:"client_secret"`
 	RedirectURL  string            `json:"redirect_url"`
 	CreatedAt    time.Time         `json:"created_at"`
+	AuthorisedAt *time.Time        `json:"authorised_at,omitempty"`
 	Refunds      []Refund          `json:"refunds,omitempty"`
 }
 

@@ -18,6 +18,7 @@ import (
 	"handler/function/cmd/holdfast/sandboxgw"
 	"handler/function/shared/alert"
 	"handler/function/shared/audit"
+	"handler/function/shared/catalog"
 	"handler/function/shared/event"
 	"handler/function/shared/id"
 	"handler/function/shared/idempotency"
@@ -27,6 +28,9 @@ import (
 	"handler/function/shared/reconcile"
 	"handler/function/shared/release"
 	"handler/function/shared/sandbox"
+	"handler/function/shared/seat"
+	"handler/function/shared/standby"
+	"handler/function/shared/standby/line"
 	"handler/function/shared/store"
 	"handler/function/tests/harness"
 
@@ -43,6 +47,10 @@ type world struct {
 	db       *harness.Database
 	store    *store.DB
 	payments *payment.Service
+	orders   *standby.Orders
+	match    *standby.Matcher
+	maps     *seat.Maps
+	sales    *catalog.Reader
 	alerts   *alert.Board
 	box      *outbox.Box
 	net      *reconcile.Net
@@ -64,7 +72,15 @@ type options struct {
 	db     *store.DB // in place of the database's own, for faults
 	faults sandboxgw.Faults
 	extend int // seconds
+	// gateway stands between the payments and the sandbox.
+	gateway func(*sandbox.Client) payment.Gateway
 }
+
+// nothing follows a match here: the tests do what comes next themselves.
+type nothing struct{}
+
+func (nothing) Seated(context.Context, int64)                             {}
+func (nothing) Considered(context.Context, int64, string, []line.Outcome) {}
 
 func setup(t *testing.T, o options) *world {
 	t.Helper()
@@ -93,7 +109,16 @@ func setup(t *testing.T, o options) *world {
 		t.Fatal(err)
 	}
 	releases := release.New(w.store, o.bus, w.alerts)
-	w.payments = payment.New(payment.Options{DB: w.store, IDs: w.ids, Gateways: []payment.Gateway{w.client}, Test: true, Bus: o.bus, Alerts: w.alerts, Releases: releases})
+	w.maps = seat.NewMaps(w.store, nil)
+	w.sales = catalog.NewReader(w.store)
+	w.orders = standby.NewOrders(w.store, w.ids, w.sales, w.maps)
+	w.match = standby.NewMatcher(w.store, w.alerts, nothing{})
+	var gateway payment.Gateway = w.client
+	if o.gateway != nil {
+		gateway = o.gateway(w.client)
+	}
+	w.payments = payment.New(payment.Options{DB: w.store, IDs: w.ids, Gateways: []payment.Gateway{gateway}, Test: true, Bus: o.bus, Alerts: w.alerts,
+		Releases: releases, Orders: w.orders})
 	w.net = reconcile.New(reconcile.Options{DB: w.store, Payments: w.payments, Outbox: w.box, Idempotency: idempotency.New(w.store), Releases: releases, Bus: o.bus})
 	mux.Handle("/dev/gateway/", w.gateway)
 	mux.HandleFunc("POST /function/confirm", func(rw http.ResponseWriter, r *http.Request) {
@@ -243,7 +268,9 @@ func (w *world) story() string {
 	var s string
 	w.scan(&s, `SELECT COALESCE((SELECT string_agg(number || ' ' || state || ' ' || history, E'\n') FROM booking), '') || E'\n' ||
 		COALESCE((SELECT string_agg(event_id || ' ' || event_type || ' ' || COALESCE(effect, ''), E'\n') FROM gateway_event), '') || E'\n' ||
-		COALESCE((SELECT string_agg(booking || ' ' || state || ' ' || step || ' ' || COALESCE(outcome, ''), E'\n') FROM payment), '')`)
+		COALESCE((SELECT string_agg(COALESCE(booking::text, 'none') || ' ' || state || ' ' || step || ' ' || COALESCE(outcome, ''), E'\n') FROM payment), '') || E'\n' ||
+		COALESCE((SELECT string_agg('order ' || number || ' ' || state || ' ' || step || ' ' || COALESCE(reason, '') || ' ' || history, E'\n') FROM standby_order), '') || E'\n' ||
+		COALESCE((SELECT string_agg(kind || ' ' || subject || ' tries ' || tries || COALESCE(' ' || error, ''), E'\n') FROM outbox WHERE done_at IS NULL), '')`)
 	return s
 }
 
@@ -294,10 +321,14 @@ func (w *world) refunded(reference string) (amount int64, times int) {
 	return p.Refunded, len(p.Refunds)
 }
 
-// check holds the invariants of money and seats.
+// check holds the invariants of money and seats, once `match` has seen what came
+// free.
 func (w *world) check() {
 	w.Helper()
-	rows, err := w.db.Owner.Query(w.ctx, `SELECT booking::text || ': captured ' || captured || ', due ' || due FROM money_faults($1, 100)`, w.sale)
+	if _, err := w.match.Match(w.ctx, w.sale); err != nil {
+		w.Error(err)
+	}
+	rows, err := w.db.Owner.Query(w.ctx, `SELECT subject || ': captured ' || captured || ', due ' || due FROM money_faults($1, 100)`, w.sale)
 	if err != nil {
 		w.Fatal(err)
 	}

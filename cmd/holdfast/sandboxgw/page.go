@@ -115,8 +115,8 @@ func (s *Server) faultsForm(w http.ResponseWriter, r *http.Request) {
 	s.SetFaults(Faults{
 		Auto: auto, Early: r.FormValue("early") != "", DelayMS: number("delay_ms"), AnswerDelayMS: number("answer_delay_ms"),
 		TimeOut: number("time_out"), LoseWebhooks: number("lose_webhooks"), TwiceWebhooks: number("twice_webhooks"),
-		RefuseCreate: number("refuse_create"), RefuseRefund: number("refuse_refund"),
-		Down: r.FormValue("down") != "", NoMetadata: r.FormValue("no_metadata") != "",
+		RefuseCreate: number("refuse_create"), RefuseCapture: number("refuse_capture"), RefuseRefund: number("refuse_refund"),
+		Down: r.FormValue("down") != "", NoMetadata: r.FormValue("no_metadata") != "", WholeOnly: r.FormValue("whole_only") != "",
 	})
 	http.Redirect(w, r, s.conf.URL+"/", http.StatusSeeOther)
 }

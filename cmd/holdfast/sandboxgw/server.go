@@ -81,10 +81,13 @@ type Faults struct {
 	LoseWebhooks int `json:"lose_webhooks"`
 	// TwiceWebhooks is how many of the next webhooks are sent a second time.
 	TwiceWebhooks int `json:"twice_webhooks"`
-	// RefuseCreate and RefuseRefund are how many of the next such calls are
-	// refused with 402.
-	RefuseCreate int `json:"refuse_create"`
-	RefuseRefund int `json:"refuse_refund"`
+	// RefuseCreate, RefuseCapture and RefuseRefund are how many of the next such
+	// calls are refused with 402.
+	RefuseCreate  int `json:"refuse_create"`
+	RefuseCapture int `json:"refuse_capture"`
+	RefuseRefund  int `json:"refuse_refund"`
+	// WholeOnly refuses to capture less than was authorised.
+	WholeOnly bool `json:"whole_only"`
 	// Down: every call answers 503 and does nothing.
 	Down bool `json:"down"`
 	// NoMetadata leaves our own ids out of webhooks.
@@ -326,8 +329,11 @@ func (s *Server) capture(r *http.Request) (int, any, error) {
 	if err := decode(r, &m); err != nil {
 		return 0, nil, err
 	}
+	if s.use(&s.faults.RefuseCapture) {
+		return 0, nil, refuse(http.StatusPaymentRequired, "refused by a fault")
+	}
 	return s.change(r, payment.PaymentSucceeded, func(rec *record) error {
-		return s.state.capture(rec, m.Amount, r.Header.Get(sandbox.KeyHeader))
+		return s.state.capture(rec, m.Amount, r.Header.Get(sandbox.KeyHeader), s.conf.Clock.Now(), s.faults.WholeOnly)
 	})
 }
 
@@ -517,7 +523,7 @@ func (s *Server) play(rec *record, a Act) ([]sandbox.Webhook, error) {
 	if a.Amount > 0 {
 		amount = a.Amount
 	}
-	to := func(st payment.Status) error { return s.state.set(rec, st, amount, a.Force) }
+	to := func(st payment.Status) error { return s.state.set(rec, st, amount, a.Force, s.conf.Clock.Now()) }
 	hook := func(t payment.EventType) sandbox.Webhook { return webhook(rec, t, amount) }
 	paid := payment.Succeeded
 	if rec.Manual {

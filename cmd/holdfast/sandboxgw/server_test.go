@@ -269,3 +269,56 @@ func TestPages(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+func TestCaptureRefused(t *testing.T) {
+	t.Parallel()
+	w := setup(t, "")
+	authorise := func(k string) payment.Charge {
+		c, err := w.client.Authorise(w.ctx, w.order(k))
+		if err != nil || w.act(c.Reference, `{"do":"authorise"}`) != http.StatusOK {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		w.event()
+		return c
+	}
+	refused := func(what string, c payment.Charge, amount int64, k string) {
+		t.Helper()
+		if got, err := w.client.Capture(w.ctx, c.Reference, amount, k); !errors.Is(err, payment.ErrRefused) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	voided := authorise("k1")
+	if got, err := w.client.Cancel(w.ctx, voided.Reference, "v1"); err != nil || got.Status != payment.Cancelled {
+		t.Errorf("%+v, %v", got, err)
+	}
+	refused("voided", voided, 100, "c1")
+
+	old := authorise("k2")
+	w.server.mu.Lock()
+	long := time.Now().Add(-sandbox.AuthorisationLife)
+	w.server.state.byRef[old.Reference].AuthorisedAt = &long
+	w.server.mu.Unlock()
+	refused("past its life", old, 100, "c2")
+
+	whole := authorise("k3")
+	w.server.SetFaults(Faults{WholeOnly: true, RefuseCapture: 1})
+	refused("by a fault", whole, 1935, "c3")
+	refused("a part", whole, 1934, "c3")
+	if got, err := w.client.Capture(w.ctx, whole.Reference, 1935, "c3"); err != nil || got.Captured != 1935 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	refused("again with another key", whole, 1935, "c4")
+
+	// One that acted and whose answer was lost is the same again by its key.
+	lost := authorise("k4")
+	w.server.SetFaults(Faults{TimeOut: 1})
+	if _, err := w.client.Capture(w.ctx, lost.Reference, 900, "c5"); err == nil || errors.Is(err, payment.ErrRefused) {
+		t.Errorf("a lost answer: %v", err)
+	}
+	if got, err := w.client.Capture(w.ctx, lost.Reference, 900, "c5"); err != nil || got.Captured != 900 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if w.client.WholeOnly().Traits().CapturePart || !w.client.Traits().CapturePart {
+		t.Error("the trait is wrong")
+	}
+}

@@ -162,8 +162,9 @@ func (s *state) create(c sandbox.Create, key string, now time.Time) (r *record, 
 	return r, true, nil
 }
 
-// capture takes an authorised amount or a part of it.
-func (s *state) capture(r *record, amount int64, key string) error {
+// capture takes an authorised amount, or a part of it unless whole. What was
+// voided, or was authorised too long ago, is not to be had.
+func (s *state) capture(r *record, amount int64, key string, now time.Time, whole bool) error {
 	what := fmt.Sprintf("capture %d", amount)
 	if done, err := r.repeated(key, what); done || err != nil {
 		return err
@@ -171,8 +172,11 @@ func (s *state) capture(r *record, amount int64, key string) error {
 	if r.Status != payment.Authorised {
 		return refuse(409, "a payment that is %s cannot be captured", r.Status)
 	}
-	if amount <= 0 || amount > r.Amount {
-		return refuse(422, "amount must be 1 to %d", r.Amount)
+	if r.AuthorisedAt == nil || now.Sub(*r.AuthorisedAt) >= sandbox.AuthorisationLife {
+		return refuse(409, "the authorisation has ended")
+	}
+	if amount <= 0 || amount > r.Amount || whole && amount < r.Amount {
+		return refuse(422, "amount must be 1 to %d, and all of it where a part cannot be captured", r.Amount)
 	}
 	r.Status, r.Captured = payment.Succeeded, amount
 	r.remember(key, what)
@@ -221,7 +225,7 @@ func (s *state) refund(r *record, m sandbox.Move, key string) (f sandbox.Refund,
 
 // set changes what the payer or the bank decides. A payment whose money was
 // taken, or that was cancelled, stays as it is unless forced.
-func (s *state) set(r *record, to payment.Status, amount int64, force bool) error {
+func (s *state) set(r *record, to payment.Status, amount int64, force bool, now time.Time) error {
 	if r.Status == to {
 		return nil
 	}
@@ -229,8 +233,12 @@ func (s *state) set(r *record, to payment.Status, amount int64, force bool) erro
 		return refuse(409, "a payment that is %s stays so (force: true all the same)", r.Status)
 	}
 	r.Status = to
-	if to == payment.Succeeded {
+	switch to {
+	case payment.Succeeded:
 		r.Captured = amount
+	case payment.Authorised:
+		at := now.UTC().Truncate(time.Millisecond)
+		r.AuthorisedAt = &at
 	}
 	s.save(r, "")
 	return nil
