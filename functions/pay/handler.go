@@ -1,13 +1,17 @@
-// Package function is pay: it begins a payment for a hold and says how one
-// stands. A nudge from NATS brings nothing to do until standby is built.
+// Package function is pay: it begins a payment for a hold, says how one stands,
+// and on a nudge from NATS charges the standby orders that have seats.
 package function
 
 import (
 	"context"
+	"encoding/json"
+	"log/slog"
 	"net/http"
 
 	"handler/function/shared/fn"
+	"handler/function/shared/id"
 	"handler/function/shared/idempotency"
+	"handler/function/shared/outbox"
 	"handler/function/shared/payment"
 	"handler/function/shared/problem"
 	"handler/function/shared/text"
@@ -22,7 +26,7 @@ func Handle(req handler.Request) (handler.Response, error) { return serve(req) }
 
 func post(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) {
 	if isNudge(r) {
-		return fn.JSON(http.StatusOK, map[string]any{"did": map[string]int{"captured": 0}}), nil
+		return charge(ctx, app, r)
 	}
 	who, err := r.Account(app)
 	if err != nil {
@@ -62,6 +66,32 @@ func post(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) 
 		res = res.With("Idempotent-Replay", "true")
 	}
 	return res, nil
+}
+
+// charge works at what is due. The event is only looked into: it may say for which
+// sale, and one that says nothing is a look at all (law 6).
+func charge(ctx context.Context, app *fn.App, r *fn.Request) (fn.Response, error) {
+	payments, err := app.Payments()
+	if err != nil {
+		return fn.Response{}, err
+	}
+	var event struct {
+		Sale string `json:"sale"`
+	}
+	_ = json.Unmarshal(r.Body, &event)
+	var did outbox.Did
+	if sale, wrong := id.Sale("sale", event.Sale); wrong == nil {
+		did, err = payments.Fulfil(ctx, sale)
+	} else {
+		did, err = payments.Sweep(ctx, payment.KindMatched)
+	}
+	if err != nil && !outbox.IsDown(err) {
+		return fn.Response{}, err
+	}
+	if err != nil {
+		slog.WarnContext(ctx, "orders left to reconcile", "error", err)
+	}
+	return fn.JSON(http.StatusOK, map[string]any{"did": map[string]int{"captured": did.Done, "failed": did.Failed, "later": did.Later}}), nil
 }
 
 // isNudge: an event of NATS comes without any header of a caller.

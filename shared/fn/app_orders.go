@@ -28,6 +28,7 @@ func (a *App) Orders() (*standby.Orders, error) {
 		}
 		orders := standby.NewOrders(db, ids, sales, maps)
 		orders.OnChange(lines, lines.Reachable)
+		orders.ShowPlaces(lines)
 		return orders, nil
 	})
 }

@@ -194,6 +194,15 @@ func (s *Service) void(ctx context.Context, sale, order int64, trace string) {
 	s.nudge(ctx, sale, 0, trace)
 }
 
+// EndOrders ends the orders whose time is over, of every sale; what they had
+// authorised is let go by the outbox. Returns how many.
+func (s *Service) EndOrders(ctx context.Context) (int, error) {
+	if s.orders == nil {
+		return 0, nil
+	}
+	return s.orders.Expire(ctx)
+}
+
 // Leaving takes an order out of its queues.
 type Leaving struct {
 	Account string

@@ -80,6 +80,8 @@ type Orders struct {
 	maps      *seat.Maps
 	after     After
 	reachable func(ctx context.Context) bool
+	lines     Lines // nil: positions are not known
+	views     views
 }
 
 // NewOrders makes Orders. The maps say what the open sale can still give.
@@ -95,6 +97,9 @@ func (o *Orders) OnChange(after After, reachable func(ctx context.Context) bool)
 		o.reachable = reachable
 	}
 }
+
+// ShowPlaces sets who says where an order stands. Call it before the first use.
+func (o *Orders) ShowPlaces(lines Lines) { o.lines = lines }
 
 type nobody struct{}
 
@@ -403,6 +408,7 @@ func (o *Orders) Leave(ctx context.Context, ref id.OrderRef, account, trace stri
 	if err := json.Unmarshal(raw, &a); err != nil {
 		return "", err
 	}
+	o.views.forget(ref.Number)
 	switch {
 	case a.Code == "left":
 		o.Gone(ctx, ref.Sale, ref.Number)
