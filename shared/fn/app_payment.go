@@ -74,6 +74,9 @@ func (a *App) Payments() (*payment.Service, error) {
 		if o.Releases, err = a.Releases(); err != nil {
 			return nil, err
 		}
+		if o.Orders, err = a.Orders(); err != nil {
+			return nil, err
+		}
 		if o.Gateways, err = a.gateways(); err != nil {
 			return nil, err
 		}
@@ -124,6 +127,9 @@ func (a *App) Reconcile() (*reconcile.Net, error) {
 			return nil, err
 		}
 		if o.Redis, err = a.Redis(); err != nil {
+			return nil, err
+		}
+		if o.Lines, err = a.Lines(); err != nil {
 			return nil, err
 		}
 		return reconcile.New(o), nil

@@ -20,6 +20,7 @@ import (
 	"handler/function/shared/payment"
 	"handler/function/shared/queue"
 	"handler/function/shared/release"
+	"handler/function/shared/standby/line"
 	"handler/function/shared/store"
 
 	"github.com/redis/go-redis/v9"
@@ -47,6 +48,7 @@ type Options struct {
 	Outbox      *outbox.Box
 	Idempotency *idempotency.Store
 	Releases    *release.Service
+	Lines       *line.Lines   // the queues of standby; may be nil: then nobody tends them
 	Bus         *event.Bus    // may be nil
 	Redis       *queue.Client // may be nil: then there is no lease
 }
@@ -67,21 +69,38 @@ func New(o Options) *Net { return &Net{o: o} }
 
 // Did is what one run did, in counts.
 type Did struct {
-	Events      int `json:"events"`     // recorded events applied
-	Replayed    int `json:"replayed"`   // events moved from the stream
-	Asked       int `json:"asked"`      // payments asked about
-	CalledOff   int `json:"called_off"` // cancelled sales given back
-	Refunded    int `json:"refunded"`   // refunds carried out
-	Cancelled   int `json:"cancelled"`  // payments cancelled at their gateway
-	Failed      int `json:"failed"`     // of both, due again later
-	Nudged      int `json:"nudged"`     // sales whose tickets were called for again
-	Expired     int `json:"expired"`    // ended holds moved
-	Told        int `json:"told"`       // releases that nobody had been told of
-	Untold      int `json:"untold"`     // sales with some that wait too long
-	Overdue     int `json:"overdue"`    // kinds of outbox rows late in a sale
-	MoneyFaults int `json:"money_faults"`
-	Forgotten   int `json:"forgotten"` // idempotency rows
-	Errors      int `json:"errors"`    // steps that could not finish
+	Events      int     `json:"events"`     // recorded events applied
+	Replayed    int     `json:"replayed"`   // events moved from the stream
+	Asked       int     `json:"asked"`      // payments asked about
+	CalledOff   int     `json:"called_off"` // cancelled sales given back
+	Refunded    int     `json:"refunded"`   // refunds carried out
+	Cancelled   int     `json:"cancelled"`  // payments cancelled at their gateway
+	Failed      int     `json:"failed"`     // of both, due again later
+	Nudged      int     `json:"nudged"`     // sales whose tickets were called for again
+	Expired     int     `json:"expired"`    // ended holds moved
+	Told        int     `json:"told"`       // releases that nobody had been told of
+	Untold      int     `json:"untold"`     // sales with some that wait too long
+	Overdue     int     `json:"overdue"`    // kinds of outbox rows late in a sale
+	MoneyFaults int     `json:"money_faults"`
+	Forgotten   int     `json:"forgotten"` // idempotency rows
+	Standby     Standby `json:"standby"`
+	Errors      int     `json:"errors"` // steps that could not finish
+}
+
+// Standby counts what was done for the queues of standby.
+type Standby struct {
+	Ended     int `json:"ended"`     // orders whose time is over
+	Charged   int `json:"charged"`   // matched orders charged, or ended where that failed
+	Recovered int `json:"recovered"` // pending orders whose position is known now
+	Mirrored  int `json:"mirrored"`  // changes of orders brought to the queues
+	Rebuilt   int `json:"rebuilt"`   // orders put back into queues that were lost
+	Split     int `json:"split"`     // queues put into shards
+	Ghosts    int `json:"ghosts"`    // orders taken out of queues that they had left
+	Missing   int `json:"missing"`   // waiting orders put back into their queues
+	Beside    int `json:"beside"`    // waiting orders beside seats that they could have, due again
+	Rechecked int `json:"rechecked"` // seats that came free and nobody considered, due again
+	Nudged    int `json:"nudged"`    // sales whose match was called for again
+	Late      int `json:"late"`      // releases that nobody has looked at in time
 }
 
 // Tick is one cron call: it runs the net unless it ran within the interval here
@@ -127,10 +146,20 @@ func (n *Net) lease(ctx context.Context) bool {
 	return err != nil || ours
 }
 
+// Now is Run with everything that otherwise has its hour or its minute.
+func (n *Net) Now(ctx context.Context) Did {
+	n.mu.Lock()
+	n.rarely = time.Time{}
+	n.mu.Unlock()
+	return n.run(ctx, true)
+}
+
 // Run does everything that is due now. A step that fails is logged and counted
 // and does not keep the others from running; when Postgres is away the first
 // step says so and the rest is left.
-func (n *Net) Run(ctx context.Context) Did {
+func (n *Net) Run(ctx context.Context) Did { return n.run(ctx, false) }
+
+func (n *Net) run(ctx context.Context, all bool) Did {
 	var did Did
 	n.mu.Lock()
 	rare := time.Since(n.rarely) >= seldom
@@ -146,6 +175,8 @@ func (n *Net) Run(ctx context.Context) Did {
 		{"events of the stream", false, func() (err error) { did.Replayed, err = n.o.Payments.Replay(ctx); return }},
 		{"recorded events", false, func() (err error) { did.Events, err = n.o.Payments.ApplyDue(ctx); return }},
 		{"payments kept pending", false, func() (err error) { did.Asked, err = n.o.Payments.AskDue(ctx); return }},
+		{"orders whose time is over", false, func() (err error) { did.Standby.Ended, err = n.o.Payments.EndOrders(ctx); return }},
+		{"matched orders", false, func() error { return n.sweep(ctx, payment.KindMatched, &did.Standby.Charged, &did.Failed) }},
 		{"cancelled sales", false, func() error { return n.sweep(ctx, payment.KindCallOff, &did.CalledOff, &did.Failed) }},
 		{"refunds", false, func() error { return n.sweep(ctx, payment.KindRefund, &did.Refunded, &did.Failed) }},
 		{"cancelling", false, func() error { return n.sweep(ctx, payment.KindCancel, &did.Cancelled, &did.Failed) }},
@@ -153,6 +184,22 @@ func (n *Net) Run(ctx context.Context) Did {
 		{"ended holds", false, func() (err error) { did.Expired, err = booking.ExpireEnded(ctx, n.o.DB, endedFor); return }},
 		{"releases", false, func() (err error) { did.Told, err = n.o.Releases.TellAll(ctx); return noNATS(err) }},
 		{"late releases", false, func() (err error) { did.Untold, err = n.o.Releases.Overdue(ctx); return }},
+		{"pending orders", false, n.lines(func(l *line.Lines) (err error) { did.Standby.Recovered, err = l.Recover(ctx); return })},
+		{"queues of standby", false, n.lines(func(l *line.Lines) error {
+			mirrored, err := l.MirrorAll(ctx)
+			did.Standby.Mirrored = mirrored.Done
+			return err
+		})},
+		{"lost queues", false, n.lines(func(l *line.Lines) error {
+			tended, err := l.Tend(ctx, all)
+			did.Standby.Rebuilt, did.Standby.Split = tended.Rebuilt, tended.Split
+			did.Standby.Ghosts, did.Standby.Missing, did.Standby.Beside = tended.Ghosts, tended.Missing, tended.Beside
+			return err
+		})},
+		{"forgotten seats", false, n.lines(func(l *line.Lines) (err error) { did.Standby.Rechecked, err = l.Recheck(ctx); return })},
+		{"match", false, n.lines(func(l *line.Lines) (err error) { did.Standby.Nudged, err = l.NudgeDue(ctx); return })},
+		{"releases not matched", false, n.lines(func(l *line.Lines) (err error) { did.Standby.Late, err = l.LateReleases(ctx); return })},
+		{"rates of standby", true, n.lines(func(l *line.Lines) error { _, err := l.Rates(ctx); return err })},
 		{"late outbox rows", false, func() (err error) { did.Overdue, err = n.o.Outbox.Overdue(ctx); return }},
 		{"money", true, func() (err error) { did.MoneyFaults, err = n.o.Payments.Compare(ctx, compared); return }},
 		{"old keys", true, func() (err error) { did.Forgotten, err = n.o.Idempotency.Sweep(ctx); return }},
@@ -171,6 +218,16 @@ func (n *Net) Run(ctx context.Context) Did {
 		}
 	}
 	return did
+}
+
+// lines makes a step of one that needs the queues.
+func (n *Net) lines(do func(l *line.Lines) error) func() error {
+	return func() error {
+		if n.o.Lines == nil {
+			return nil
+		}
+		return do(n.o.Lines)
+	}
 }
 
 // noNATS takes an error for none where NATS is away: the next run tries again, and
