@@ -40,7 +40,7 @@ func (c *reconcileCmd) Run(ctx context.Context, out *output) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reconcileTime)
 	defer cancel()
-	did := net.Run(ctx)
+	did := net.Now(ctx)
 	err = out.result(struct {
 		Did reconcile.Did `json:"did"`
 	}{did}, func(w io.Writer) {
@@ -48,6 +48,11 @@ func (c *reconcileCmd) Run(ctx context.Context, out *output) error {
 			"tickets called for in %d sales, holds ended %d, late kinds %d, money that differs %d, keys dropped %d\n",
 			did.Events, did.Replayed, did.Asked, did.Refunded, did.Cancelled,
 			did.Nudged, did.Expired, did.Overdue, did.MoneyFaults, did.Forgotten)
+		s := did.Standby
+		fmt.Fprintf(w, "standby: pending orders recovered %d, changes brought to the queues %d, rebuilt %d, queues split %d;\n"+
+			"ghosts taken out %d, missing put back %d, orders beside a free seat %d, forgotten seats %d;\n"+
+			"match called for in %d sales, releases late %d\n",
+			s.Recovered, s.Mirrored, s.Rebuilt, s.Split, s.Ghosts, s.Missing, s.Beside, s.Rechecked, s.Nudged, s.Late)
 	})
 	if err == nil && did.Errors > 0 {
 		out.log("%d steps did not finish; see the log above", did.Errors)
