@@ -12,6 +12,7 @@ import (
 	releaseevent "handler/function/functions/release-event"
 	seatmap "handler/function/functions/seat-map"
 	signin "handler/function/functions/sign-in"
+	standby "handler/function/functions/standby"
 	ticket "handler/function/functions/ticket"
 	web "handler/function/functions/web"
 )
@@ -29,6 +30,7 @@ var Functions = map[string]Handle{
 	"release-event": releaseevent.Handle,
 	"seat-map":      seatmap.Handle,
 	"sign-in":       signin.Handle,
+	"standby":       standby.Handle,
 	"ticket":        ticket.Handle,
 	"web":           web.Handle,
 }
