@@ -5,6 +5,7 @@ import (
 
 	"handler/function/shared/booking"
 	"handler/function/shared/sms"
+	"handler/function/shared/standby"
 	"handler/function/shared/ticket"
 )
 
@@ -26,8 +27,8 @@ func (a *App) Tickets(fonts fs.FS) (*ticket.Service, error) {
 		if err != nil {
 			return nil, err
 		}
-		// It only reads bookings, so it needs no map of seats and no Redis.
-		o.Sales, o.Bookings = sales, booking.New(o.DB, sales, nil, ids)
+		// It only reads bookings and orders, so it needs no map of seats and no Redis.
+		o.Sales, o.Bookings, o.Orders = sales, booking.New(o.DB, sales, nil, ids), standby.NewOrders(o.DB, ids, sales, nil)
 		ring, err := a.Keys("ticket-key")
 		if err != nil {
 			return nil, err

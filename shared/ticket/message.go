@@ -13,6 +13,7 @@ import (
 // outbox row of kind `notify`.
 type Notice struct {
 	Booking  int64      `json:"booking"`
+	Order    int64      `json:"order"` // the standby order it is about; without a booking it goes to its holder
 	Template string     `json:"template"`
 	Data     NoticeData `json:"data"`
 }
@@ -23,13 +24,15 @@ type NoticeData struct {
 	Amount *money.Amount `json:"amount,omitempty"` // refunded
 	Fee    *money.Amount `json:"fee,omitempty"`    // kept
 	Seats  []string      `json:"seats,omitempty"`
+	Reason string        `json:"reason,omitempty"` // why an order ended: English, a key of the catalogue of texts
 }
 
 // template is the text of a notice. Every text has the locator and the heading
-// as its first two arguments; amount says whether the refund is the third.
+// as its first two arguments; amount says whether the refund is the third, seats
+// whether the names of the booking's seats are.
 type template struct {
 	subject, body string
-	amount        bool
+	amount, seats bool
 }
 
 // templates are the notices there are, by name.
@@ -48,6 +51,15 @@ var templates = map[string]template{
 		subject: "Booking %[1]s was paid twice",
 		body:    "Your booking %[1]s (%[2]s) was paid twice. It stands, and we have sent %[3]s, the second payment, back to the account you paid from.",
 		amount:  true,
+	},
+	"exchanged": {
+		subject: "Booking %[1]s was exchanged",
+		body:    "Your booking %[1]s (%[2]s) was exchanged at the same price. The new ticket comes by itself; the old one lets nobody in any more.",
+	},
+	"standby_matched": {
+		subject: "Standby successful: %[2]s",
+		body:    "Standby successful. Your booking is %[1]s (%[2]s), seats %[3]s. It is paid for, and the ticket comes by itself.",
+		seats:   true,
 	},
 	"sale_cancelled": {
 		subject: "%[2]s is cancelled",
@@ -73,6 +85,9 @@ func Notify(t *Ticket, n Notice) (Message, error) {
 			return Message{}, fmt.Errorf("ticket: template %q needs an amount", n.Template)
 		}
 		body = append(args[:2:2], n.Data.Amount.String())
+	}
+	if tpl.seats {
+		body = append(args[:2:2], strings.Join(t.seatNames(), ", "))
 	}
 	m := Message{Subject: text.Sprintf(t.Lang, tpl.subject, args...), Short: text.Sprintf(t.Lang, tpl.body, body...)}
 	lines := []string{m.Short}
@@ -100,13 +115,6 @@ func Confirmation(t *Ticket, publicURL string) Message {
 	if publicURL != "" {
 		lines = append(lines, "", text.Sprintf(t.Lang, "Your bookings: %s", publicURL+"/function/web"))
 	}
-	names := make([]string, len(t.Seats))
-	for i := range t.Seats {
-		names[i] = t.Seats[i].Name
-		if names[i] == "" {
-			names[i] = place(t, &t.Seats[i])
-		}
-	}
 	short := []string{t.Locator, t.Heading()}
 	if t.From.Time != nil {
 		short = append(short, t.From.Time.Format("2006-01-02 15:04"))
@@ -116,7 +124,7 @@ func Confirmation(t *Ticket, publicURL string) Message {
 	if t.From.Name != "" && t.To.Name != "" {
 		short = append(short, t.From.Name+" → "+t.To.Name)
 	}
-	short = append(short, text.Sprintf(t.Lang, "Seats: %s", strings.Join(names, ", ")))
+	short = append(short, text.Sprintf(t.Lang, "Seats: %s", strings.Join(t.seatNames(), ", ")))
 	return Message{
 		Subject: text.Sprintf(t.Lang, "Your ticket %s: %s", t.Locator, subject),
 		Text:    strings.Join(lines, "\n") + "\n",
@@ -124,12 +132,28 @@ func Confirmation(t *Ticket, publicURL string) Message {
 	}
 }
 
+// seatNames are the seats as people call them.
+func (t *Ticket) seatNames() []string {
+	names := make([]string, len(t.Seats))
+	for i := range t.Seats {
+		names[i] = t.Seats[i].Name
+		if names[i] == "" {
+			names[i] = place(t, &t.Seats[i])
+		}
+	}
+	return names
+}
+
 // Bind reads a notice and checks that its template is known.
 func (n *Notice) Bind(payload json.RawMessage) error {
 	if err := json.Unmarshal(payload, n); err != nil {
 		return fmt.Errorf("ticket: notice: %w", err)
 	}
-	if _, ok := templates[n.Template]; !ok {
+	known := templates
+	if n.Booking == 0 && n.Order != 0 {
+		known = orderTemplates
+	}
+	if _, ok := known[n.Template]; !ok {
 		return fmt.Errorf("ticket: no template %q", n.Template)
 	}
 	return nil

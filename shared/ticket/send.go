@@ -108,7 +108,7 @@ func (s *Service) sendTicket(ctx context.Context, row outbox.Row) error {
 		return nil
 	}
 	m := Confirmation(t, s.publicURL)
-	return s.deliver(ctx, row, b, m, func() ([]mail.Attachment, error) {
+	return s.deliver(ctx, row, b.Contact, m, func() ([]mail.Attachment, error) {
 		paper, err := s.Paper(ctx, t)
 		if err != nil {
 			return nil, err
@@ -127,6 +127,9 @@ func (s *Service) sendNotice(ctx context.Context, row outbox.Row) error {
 	if err := n.Bind(row.Payload); err != nil {
 		return err
 	}
+	if n.Booking == 0 && n.Order != 0 {
+		return s.sendOrderNotice(ctx, row, n)
+	}
 	b, t, err := s.load(ctx, row.Sale, n.Booking, row.Subject)
 	if err != nil {
 		return err
@@ -135,7 +138,7 @@ func (s *Service) sendNotice(ctx context.Context, row outbox.Row) error {
 	if err != nil {
 		return err
 	}
-	return s.deliver(ctx, row, b, m, nil)
+	return s.deliver(ctx, row, b.Contact, m, nil)
 }
 
 // load reads a booking and makes its ticket. Where the payload names no number
@@ -159,12 +162,12 @@ func (s *Service) load(ctx context.Context, sale, number int64, subject string) 
 // deliver sends a message by mail and by SMS, as far as the contact names them
 // and they are configured, each at most once for a row as far as the other side
 // lets us know: see docs/tickets.md for the window that remains.
-func (s *Service) deliver(ctx context.Context, row outbox.Row, b *booking.Booking, m Message, attach func() ([]mail.Attachment, error)) error {
+func (s *Service) deliver(ctx context.Context, row outbox.Row, to booking.Contact, m Message, attach func() ([]mail.Attachment, error)) error {
 	id := fmt.Sprintf("%s.%d.%d@%s", row.Kind, row.Sale, row.ID, "holdfast")
 	var byMail, bySMS error
-	if b.Contact.Email != "" && s.mail != nil {
+	if to.Email != "" && s.mail != nil {
 		byMail = s.once(ctx, row, "mail", func() error {
-			msg := mail.Message{To: b.Contact.Email, Subject: m.Subject, Text: m.Text, ID: id, Language: b.Contact.Language}
+			msg := mail.Message{To: to.Email, Subject: m.Subject, Text: m.Text, ID: id, Language: to.Language}
 			if attach != nil {
 				var err error
 				if msg.Attachments, err = attach(); err != nil {
@@ -174,8 +177,8 @@ func (s *Service) deliver(ctx context.Context, row outbox.Row, b *booking.Bookin
 			return s.mail.Send(ctx, msg)
 		})
 	}
-	if b.Contact.Phone != "" && s.sms != nil {
-		bySMS = s.once(ctx, row, "sms", func() error { return s.sms.Send(ctx, id, b.Contact.Phone, m.Short) })
+	if to.Phone != "" && s.sms != nil {
+		bySMS = s.once(ctx, row, "sms", func() error { return s.sms.Send(ctx, id, to.Phone, m.Short) })
 	}
 	err := errors.Join(byMail, bySMS)
 	if errors.Is(byMail, mail.ErrDown) {

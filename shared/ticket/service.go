@@ -41,6 +41,7 @@ type Sales interface {
 type Options struct {
 	DB        *store.DB
 	Bookings  Bookings
+	Orders    Orders // nil: notices of standby orders cannot be sent
 	Sales     Sales
 	Box       *outbox.Box
 	Alerts    *alert.Board
@@ -56,6 +57,7 @@ type Options struct {
 type Service struct {
 	db        *store.DB
 	bookings  Bookings
+	orders    Orders
 	sales     Sales
 	box       *outbox.Box
 	alerts    *alert.Board
@@ -80,7 +82,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.New("ticket: a service needs a database, bookings, sales and a signer")
 	}
 	return &Service{
-		db: o.DB, bookings: o.Bookings, sales: o.Sales, box: o.Box, alerts: o.Alerts, signer: o.Signer, fonts: o.Fonts,
+		db: o.DB, bookings: o.Bookings, orders: o.Orders, sales: o.Sales, box: o.Box, alerts: o.Alerts, signer: o.Signer, fonts: o.Fonts,
 		mail: o.Mail, sms: o.SMS, publicURL: o.PublicURL,
 		printing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}, nil

@@ -154,10 +154,48 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%s has no Chinese text", name)
 		}
 	}
+	for name, tpl := range orderTemplates {
+		for _, reason := range standbyReasons {
+			for _, lang := range []text.Lang{text.English, text.Chinese} {
+				tk.Lang = lang
+				m, err := NotifyOrder(tk, Notice{Order: 1, Template: name, Data: NoticeData{Reason: reason}})
+				if err != nil || m.Subject == "" || !strings.Contains(m.Text, tk.Title) || !strings.Contains(m.Short, text.Sprintf(lang, reason)) ||
+					strings.Contains(m.Text+m.Subject, "%!") {
+					t.Errorf("%s %s: %+v %v", name, lang, m, err)
+				}
+			}
+			if !text.Translated(reason) {
+				t.Errorf("%q has no Chinese text", reason)
+			}
+		}
+		if !text.Translated(tpl.subject) || !text.Translated(tpl.body) {
+			t.Errorf("%s has no Chinese text", name)
+		}
+	}
+	tk.Lang = text.Chinese
+	if m, err := Notify(tk, Notice{Booking: 1, Order: 1, Template: "standby_matched"}); err != nil || !strings.Contains(m.Short, "候补成功") ||
+		!strings.Contains(m.Short, "3-12A, 3-12B") {
+		t.Errorf("%+v %v", m, err)
+	}
 	if _, err := Notify(tk, Notice{Template: "refunded"}); err == nil {
 		t.Error("a refund without an amount")
+	}
+	if err := new(Notice).Bind([]byte(`{"order":1,"template":"standby_failed"}`)); err != nil {
+		t.Errorf("of an order: %v", err)
+	}
+	if err := new(Notice).Bind([]byte(`{"booking":1,"template":"standby_failed"}`)); err == nil {
+		t.Error("an order's template for a booking")
 	}
 	if err := new(Notice).Bind([]byte(`{"template":"nonsense"}`)); err == nil {
 		t.Error("an unknown template")
 	}
+}
+
+// standbyReasons are why orders end, as migrations/00040_payment.sql,
+// 00060_standby.sql and package payment write them.
+var standbyReasons = []string{
+	"left by its holder", "the payment was not authorised", "the payment was not authorised in time", "another sum was authorised",
+	"no seat came free in time", "the sale has closed", "the sale was cancelled", "the account has reached its limit of seats",
+	"the payment was refused", "seats lost before they were paid for", "not paid for in time", "another sum was charged",
+	"it was paid before it had seats, and the money goes back",
 }

@@ -1,0 +1,58 @@
+package text
+
+func init() {
+	register(map[string]string{
+		"must name 1 to %d classes of this sale":                             "须为本次销售的 1 至 %d 个等级",
+		"has no numbered seats, so nobody waits for it":                      "没有编号座位，不能候补",
+		"class %s has at most %d seats together":                             "等级 %s 最多有 %d 个相连的座位",
+		"must be ahead, and not after this sale closes":                      "须晚于现在，且不晚于本次销售的截止时间",
+		"There are seats in %s now: buy them.":                               "%s 现在有票，请直接购买。",
+		"At most %d of your orders can wait here at a time.":                 "您在此最多可同时有 %d 个候补订单。",
+		"There is no such order.":                                            "没有这个候补订单。",
+		"This order has got its seats. They can be returned as any booking.": "该候补订单已兑现，可像其他订单一样退票。",
+		"This order waits no more.":                                          "该候补订单已结束。",
+		"stands with cancel: true alone: an order is left, not changed":      "只能与 cancel: true 一起使用：候补订单只能取消，不能更改",
+
+		"Authorised. You are charged when seats are found, and for those alone.":                               "已预授权。候补成功后才扣款，且只扣所得座位的票价。",
+		"Confirm the payment, and you have your place in the line. You are charged only when seats are found.": "请确认付款，即可进入候补队列。候补成功后才扣款。",
+		"You are in the line. Seats that come free for you are booked by themselves.":                          "您已在候补队列中，有合适的席位会自动为您兑现。",
+		"Queued. System busy, position available later":                                                        "排队成功，系统繁忙，名次稍后可查",
+		"System busy, please ask again later":                                                                  "系统繁忙，请稍后查询",
+		"You are in the line. Nothing was matched in the last 24 hours, so nobody can say how long it takes.":  "您已在候补队列中。过去 24 小时没有兑现，无法估计等待时间。",
+		"Seats were found. They are being paid for.":                                                           "已有席位，正在支付。",
+		"Standby successful": "候补成功",
+		"You have left the line. The payment is being let go.":                       "您已退出候补，预授权正在解除。",
+		"This order was cancelled. Nothing is charged; what was charged comes back.": "该候补订单已取消。不会扣款，已扣款项将退回。",
+		"No seat came free in time. Nothing is charged.":                             "未能在截止时间前候补到席位，不会扣款。",
+
+		"Somebody ahead of you in the same queue got it.":                                      "由同一队列中排在您前面的人获得。",
+		"It went to somebody who waits for exactly the stops that came free: they come first.": "由候补区间与空出区间完全相同的人优先获得。",
+		"It went to others who together fill more of what came free.":                          "由能更充分利用空出区间的其他候补订单获得。",
+		"Fewer seats were free than you need, so a smaller group got it.":                      "空出的席位少于您需要的数量，由人数较少的候补订单获得。",
+		"Only a part of your stops came free.":                                                 "只空出了您所需区间的一部分。",
+		"It is kept for a group that was passed by ten times.":                                 "为已被跳过十次的多人候补订单保留。",
+		"Nobody who waits could use it, so it went back on sale.":                              "没有候补订单可以使用，已重新发售。",
+
+		"left by its holder":                                       "由本人取消",
+		"the payment was not authorised":                           "付款未获授权",
+		"the payment was not authorised in time":                   "付款未及时授权",
+		"another sum was authorised":                               "授权的金额不符",
+		"no seat came free in time":                                "截止时间前没有空出席位",
+		"the sale has closed":                                      "销售已截止",
+		"the sale was cancelled":                                   "销售已取消",
+		"the account has reached its limit of seats":               "账户已达到席位上限",
+		"the payment was refused":                                  "付款被拒绝",
+		"seats lost before they were paid for":                     "席位已被占用",
+		"not paid for in time":                                     "未及时付款",
+		"another sum was charged":                                  "扣款金额不符",
+		"it was paid before it had seats, and the money goes back": "尚无席位时已扣款，款项将退回",
+
+		"Standby successful: %[2]s": "候补成功：%[2]s",
+		"Standby successful. Your booking is %[1]s (%[2]s), seats %[3]s. It is paid for, and the ticket comes by itself.": "候补成功。订单 %[1]s（%[2]s），座位 %[3]s。已支付，车票将自动送达。",
+		"Standby for %[1]s has ended":                                                                                 "%[1]s 的候补已结束",
+		"Standby for %[1]s did not succeed":                                                                           "%[1]s 的候补未成功",
+		"Your standby order for %[1]s was cancelled: %[2]s. You are not charged.":                                     "您的候补订单（%[1]s）已取消：%[2]s。不会扣款。",
+		"Your standby order for %[1]s has ended: %[2]s. You are not charged.":                                         "您的候补订单（%[1]s）已结束：%[2]s。不会扣款。",
+		"Seats for %[1]s were found, but we could not book them: %[2]s. Anything that was charged comes back to you.": "已为您找到 %[1]s 的席位，但未能订妥：%[2]s。已扣款项将退回。",
+	})
+}
