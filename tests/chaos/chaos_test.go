@@ -1,0 +1,158 @@
+package chaos
+
+import (
+	"flag"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	opsFlag  = flag.Int("chaos.ops", 0, "operations of TestChaos; 0: the default")
+	seedFlag = flag.Uint64("chaos.seed", 0, "seed of TestChaos; 0: another each time")
+)
+
+const (
+	people         = 8
+	defaultOps     = 100_000
+	shortOps       = 3_000
+	segmentOps     = 5_000 // between two quiet moments
+	plantedOps     = 6_000 // at most: it ends with the first segment that shows the fault
+	plantedSegment = 1_000
+	mostFaults     = 20 // printed
+)
+
+// fault is one that is planted.
+type fault struct {
+	name        string
+	edits       []edit // of functions of the database
+	chargeTwice bool
+	seenBy      []string // checks, one of which must see it
+}
+
+// edit replaces what stands in a function of the database.
+type edit struct{ function, old, fresh string }
+
+// chaos does so many operations in segments and returns what is wrong. It ends
+// with the first segment that has something wrong.
+func (w *world) chaos(ops, segment int, seed uint64) (*checker, []*client) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var clients []*client
+	for n := range people {
+		clients = append(clients, newClient(w, n, seed))
+	}
+	c := newChecker(w)
+	for ops > 0 {
+		n := min(ops, segment)
+		ops -= n
+		b := w.begin(rng)
+		var left atomic.Int64
+		left.Store(int64(n))
+		var wait sync.WaitGroup
+		for _, cl := range clients {
+			wait.Go(func() { cl.run(&left) })
+		}
+		began := time.Now()
+		wait.Wait()
+		clientsDone := time.Now()
+		b.stop()
+		w.drain()
+		drained := time.Now()
+		c.segment(clients)
+		w.open()
+		w.Logf("segment of %d: clients %v, drain %v, check %v", n, clientsDone.Sub(began).Round(time.Millisecond), drained.Sub(clientsDone).Round(time.Millisecond),
+			time.Since(drained).Round(time.Millisecond))
+		if len(c.faults) > 0 || w.Failed() {
+			break
+		}
+	}
+	return c, clients
+}
+
+// TestChaos is demand 4 of standby.
+func TestChaos(t *testing.T) {
+	ops, seed := *opsFlag, *seedFlag
+	if ops == 0 {
+		ops = defaultOps
+		if testing.Short() {
+			ops = shortOps
+		}
+	}
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-chaos.seed=%d -chaos.ops=%d", seed, ops)
+	w := newWorld(t, fault{})
+	c, clients := w.chaos(ops, segmentOps, seed)
+	for i, f := range c.faults {
+		if i == mostFaults {
+			t.Errorf("and %d more", len(c.faults)-i)
+			break
+		}
+		t.Error(f)
+	}
+	t.Logf("%d seats, %d operations of seats through the model, %d seats looked at for standby first\n%s", w.seats.Load(), c.checked, c.first, story(sum(clients)))
+}
+
+func (f fault) seen(c *checker) bool {
+	for _, got := range c.faults {
+		for _, want := range f.seenBy {
+			if strings.HasPrefix(got.check, want) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// planted are faults of the product, each put into a database of its own (or into
+// the till), and the checks that must see it.
+var planted = []fault{
+	{name: "a hold does not look whether the seat is free", seenBy: []string{"linearizable"}, edits: []edit{
+		{"seat_take", "v_now >= ALL (taken_until[p_from:p_to])", "'infinity' > ALL (taken_until[p_from:p_to])"}}},
+	{name: "a seat given back is free on one leg more", seenBy: []string{"linearizable"}, edits: []edit{
+		{"seat_free", "SET taken_until[p_from:p_to] = array_fill(v_now, ARRAY[p_to - p_from + 1])",
+			"SET taken_until[p_from:LEAST(p_to + 1, legs)] = array_fill(v_now, ARRAY[LEAST(p_to + 1, legs) - p_from + 1])"}}},
+	{name: "the open sale does not wait for standby", seenBy: []string{"standby first"}, edits: []edit{
+		{"seat_take", "NOT p_standby_first", "true"}}},
+	{name: "match does not look at the account's limit", seenBy: []string{"audit"}, edits: []edit{
+		{"standby_seat", "live_seats = live_seats + o.quantity", "live_seats = LEAST(live_seats + o.quantity, s.account_limit)"}}},
+	{name: "who leaves stays in the queue and is matched", seenBy: []string{"orders"}, edits: []edit{
+		{"standby_end", "DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number", "PERFORM 1"},
+		{"standby_seat", "o.state NOT IN ('queued', 'pending')", "o.state NOT IN ('queued', 'pending', 'cancelling', 'cancelled')"}}},
+	{name: "the void of who leaves is forgotten", seenBy: []string{"books"}, edits: []edit{
+		{"standby_void", "IF v_payment IS NULL THEN", "IF true THEN"}}},
+	{name: "a refund is noted and never carried out", seenBy: []string{"books", "audit money"}, edits: []edit{
+		{"payment_refund", "VALUES (p_sale, 'refund', v_id::text, jsonb_build_object('refund', v_id), p_trace)",
+			"SELECT p_sale, 'refund', v_id::text, jsonb_build_object('refund', v_id), p_trace WHERE false"}}},
+	{name: "a booking is returned and its money kept", seenBy: []string{"books"}, edits: []edit{
+		{"booking_give_back", "IF p.payment_id IS NOT NULL AND p.kept > p_fee THEN", "IF false THEN"}}},
+	{name: "the fare is taken twice", chargeTwice: true, seenBy: []string{"books"}},
+	{name: "the last of a queue is served first", seenBy: []string{"fair"}, edits: []edit{
+		{"standby_authorised", "v_score := nextval('standby_score')", "v_score := 1000000000 - nextval('standby_score')"}}},
+}
+
+// TestPlanted shows that each check can fail: a sale with little left, so that all
+// of it happens soon.
+func TestPlanted(t *testing.T) {
+	for _, f := range planted {
+		t.Run(f.name, func(t *testing.T) {
+			seed := rand.Uint64()
+			w := newWorld(t, f)
+			var blocked []int
+			for n := int(w.seats.Load()); n > 0; n-- {
+				if n > 12 && n <= firstSeats || n > firstSeats+30 {
+					blocked = append(blocked, n)
+				}
+			}
+			w.exec(`SELECT block_seats($1, $2, 1, $3, now() + interval '1 day', 'few are sold')`, w.sale, blocked, legs)
+			c, clients := w.chaos(plantedOps, plantedSegment, seed)
+			if !f.seen(c) {
+				t.Errorf("-chaos.seed=%d: not seen by any of %q, but: %v\n%s", seed, f.seenBy, c.faults, story(sum(clients)))
+			}
+		})
+	}
+}

@@ -1,0 +1,623 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"handler/function/cmd/holdfast/sandboxgw"
+	"handler/function/shared/booking"
+	"handler/function/shared/catalog"
+	"handler/function/shared/payment"
+	"handler/function/shared/problem"
+	"handler/function/shared/standby"
+)
+
+// What a client knows of an operation when it is over.
+const (
+	done    = "ok"
+	refused = "refused"
+	unsure  = "unknown"
+)
+
+// uncertain says whether something may have happened although there was an error.
+func uncertain(err error) bool {
+	var p *problem.Error
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &p):
+		return p.Code.Status() >= 500
+	}
+	return true
+}
+
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return done
+	case uncertain(err):
+		return unsure
+	}
+	return refused
+}
+
+// mine is a booking that a client has.
+type mine struct {
+	account  string
+	number   int64
+	id       string
+	class    string
+	from, to int
+	seats    []int
+	pays     []paying
+	gone     bool // its owner has done with it
+	tries    int  // to return or change it
+}
+
+// paying is a payment that a client has begun.
+type paying struct{ id, reference string }
+
+// waiting is an order that a client has made.
+type waiting struct {
+	account, id string
+	number      int64
+	reference   string // of its payment
+	acted       bool
+}
+
+// seen is what a client was told that happened, and when.
+type seen struct {
+	what     string // held, let go, returned, exchanged, booked
+	booking  int64
+	account  string
+	class    string
+	from, to int
+	seats    []int
+	ends     int64
+	span     span
+}
+
+// look is what a refusal says of a seat: that it is taken, or free and not for
+// the open sale.
+type look struct {
+	seat     int
+	from, to int
+	taken    bool
+	span     span
+}
+
+// tryout is an operation of which nobody knows what became.
+type tryout struct {
+	account string
+	call    int64
+}
+
+// client is one of the eight. Nothing of it is shared while it is at work.
+type client struct {
+	w        *world
+	n        int
+	rng      *rand.Rand
+	accounts [24]string
+	used     [24]int
+
+	held   []*mine
+	booked []*mine
+	orders []*waiting
+	again  func() // the last request, to be sent again
+
+	// Since the last quiet moment.
+	seen  []seen
+	looks []look
+	died  []tryout // holds
+
+	full float64 // share of the last holds of any seats that found too few
+
+	left  map[int64]bool // orders that were left, as the client was told
+	count map[string]int // operations by kind and outcome
+}
+
+func newClient(w *world, n int, seed uint64) *client {
+	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), left: map[int64]bool{}, count: map[string]int{}}
+	for i := range c.accounts {
+		c.accounts[i] = c.newAccount()
+	}
+	return c
+}
+
+func (c *client) newAccount() string { return fmt.Sprintf("c%d-%d", c.n, c.w.keys.Add(1)) }
+
+// account is one of the client's people. They are replaced after a while.
+func (c *client) account() string {
+	i := c.rng.IntN(len(c.accounts))
+	if c.used[i]++; c.used[i] > 40 {
+		c.accounts[i], c.used[i] = c.newAccount(), 0
+	}
+	return c.accounts[i]
+}
+
+func (c *client) key() string { return "k" + strconv.FormatInt(c.w.keys.Add(1), 10) }
+
+func (c *client) replica() *replica { return c.w.replicas[c.rng.IntN(len(c.w.replicas))] }
+
+// interval is one to six legs, short ones more often.
+func (c *client) interval() (from, to int) {
+	n := 1 + min(c.rng.IntN(legs), c.rng.IntN(legs))
+	from = 1 + c.rng.IntN(legs-n+1)
+	return from, from + n - 1
+}
+
+// op does one operation: some of them die on the way.
+func (c *client) op(kind string, do func(ctx context.Context) error) (sp span, err error) {
+	ctx := c.w.ctx
+	if c.rng.IntN(100) < 4 {
+		var cancel context.CancelFunc
+		ctx, cancel = fated(ctx, c.rng)
+		defer cancel()
+	}
+	sp = c.w.work(func() error {
+		err = do(ctx)
+		return err
+	})
+	c.count[kind+" "+outcome(err)]++
+	return sp, err
+}
+
+// kinds are the operations with their weights.
+var kinds = []struct {
+	weight int
+	do     func(c *client)
+}{
+	{170, (*client).holdAny},
+	{170, (*client).holdNamed},
+	{110, (*client).pay},
+	{110, (*client).payer},
+	{50, (*client).letGo},
+	{100, (*client).giveBack},
+	{70, (*client).exchange},
+	{110, (*client).join},
+	{90, (*client).authorise},
+	{40, (*client).leave},
+	{20, (*client).ask},
+	{20, (*client).sendAgain},
+	{10, (*client).killBackend},
+	{5, (*client).trouble},
+	{4, (*client).drop},
+	{1, (*client).wipe},
+	{1, (*client).addCoach},
+}
+
+var weights = func() (sum int) {
+	for _, k := range kinds {
+		sum += k.weight
+	}
+	return sum
+}()
+
+// run does operations until none is left.
+func (c *client) run(left *atomic.Int64) {
+	for left.Add(-1) >= 0 {
+		n := c.rng.IntN(weights)
+		for _, k := range kinds {
+			if n -= k.weight; n < 0 {
+				k.do(c)
+				break
+			}
+		}
+	}
+}
+
+func (c *client) sale(ctx context.Context, r *replica) (*catalog.Sale, error) {
+	return r.sales.Sale(ctx, c.w.sale)
+}
+
+func (c *client) holdAny() {
+	wish := booking.Wish{Class: classes[min(1, c.rng.IntN(6))], Quantity: 1 + min(c.rng.IntN(bookingLimit), c.rng.IntN(bookingLimit))}
+	wish.Prefer.Together = c.rng.IntN(2) == 0
+	c.hold("hold any", wish)
+}
+
+// holdNamed wants one or two seats by name, often ones that came free just now.
+func (c *client) holdNamed() {
+	r := c.replica()
+	sale, err := c.sale(c.w.ctx, r)
+	if err != nil {
+		return
+	}
+	seat := 0
+	if c.rng.IntN(10) < 7 {
+		seat = c.w.hot.pick(c.rng)
+	}
+	if seat == 0 || seat > len(sale.Places) {
+		seat = 1 + c.rng.IntN(len(sale.Places))
+	}
+	place, _ := sale.Place(seat)
+	wish := booking.Wish{Class: place.Class, Seats: []string{place.Name()}}
+	if next, ok := sale.Place(seat + 1); ok && next.Class == place.Class && c.rng.IntN(4) == 0 {
+		wish.Seats = append(wish.Seats, next.Name())
+	}
+	c.hold("hold named", wish)
+}
+
+func (c *client) hold(kind string, wish booking.Wish) {
+	from, to := c.interval()
+	wish.Account, wish.Origin, wish.Key, wish.Hash = c.account(), booking.ByCustomer, c.key(), []byte("h")
+	wish.From, wish.To = strconv.Itoa(from-1), strconv.Itoa(to)
+	c.again = func() { c.holdOnce("hold again", wish, from, to) }
+	c.holdOnce(kind, wish, from, to)
+}
+
+func (c *client) holdOnce(kind string, wish booking.Wish, from, to int) {
+	r := c.replica()
+	var h *booking.Hold
+	sp, err := c.op(kind, func(ctx context.Context) error {
+		sale, err := c.sale(ctx, r)
+		if err != nil {
+			return err
+		}
+		h, err = r.bookings.Hold(ctx, sale, wish)
+		return err
+	})
+	if wish.Seats == nil {
+		c.full *= 0.95
+		if err != nil {
+			c.full += 0.05
+		}
+	}
+	var p *problem.Error
+	switch {
+	case err == nil:
+		if !h.Again && !h.Replay {
+			c.seen = append(c.seen, seen{what: "held", booking: h.Number, account: wish.Account, class: wish.Class, from: from, to: to,
+				seats: h.SeatNumbers, ends: h.EndsAt.UnixMicro(), span: sp})
+		}
+		if !slices.ContainsFunc(c.held, func(m *mine) bool { return m.number == h.Number }) {
+			c.held = append(c.held, &mine{account: wish.Account, number: h.Number, id: h.ID, class: wish.Class, from: from, to: to, seats: h.SeatNumbers})
+		}
+	case uncertain(err):
+		c.died = append(c.died, tryout{wish.Account, sp.from})
+		if c.rng.IntN(2) == 0 {
+			c.again = nil
+			c.holdOnce("hold again", wish, from, to)
+		}
+	case errors.As(err, &p) && len(wish.Seats) == 1 && !p.Replay:
+		seat := c.seatNumber(wish.Seats[0])
+		switch {
+		case p.Code == problem.SeatTaken && p.Format == "No longer free: %s":
+			c.looks = append(c.looks, look{seat, from, to, true, sp})
+		case p.Code == problem.StandbyFirst:
+			c.looks = append(c.looks, look{seat, from, to, false, sp})
+		}
+	}
+}
+
+func (c *client) seatNumber(name string) int {
+	sale, err := c.sale(c.w.ctx, c.w.replicas[0])
+	if err != nil {
+		return 0
+	}
+	n, _ := sale.SeatNumber(name)
+	return n
+}
+
+// one picks one of a list; nil for none.
+func one[T any](rng *rand.Rand, list []*T) *T {
+	if len(list) == 0 {
+		return nil
+	}
+	return list[rng.IntN(len(list))]
+}
+
+// newest picks one of the last few, which are those that are still alive.
+func newest[T any](rng *rand.Rand, list []*T) *T { return one(rng, list[max(0, len(list)-12):]) }
+
+func without[T any](list []*T, x *T) []*T {
+	return slices.DeleteFunc(list, func(y *T) bool { return x == y })
+}
+
+func (c *client) pay() {
+	m := newest(c.rng, c.held)
+	if m == nil || len(m.pays) > 2 {
+		c.holdAny()
+		return
+	}
+	req := payment.Request{Account: m.account, Booking: m.id, Gateway: "sandbox", Key: c.key(), Hash: []byte("h")}
+	c.again = func() { c.payOnce(m, req) }
+	c.payOnce(m, req)
+}
+
+func (c *client) payOnce(m *mine, req payment.Request) {
+	r := c.replica()
+	var p payment.Started
+	_, err := c.op("pay", func(ctx context.Context) (err error) {
+		p, _, err = r.payments.Pay(ctx, req)
+		return err
+	})
+	switch {
+	case err == nil:
+		if p.Gateway.Reference != "" && !slices.ContainsFunc(m.pays, func(q paying) bool { return q.id == p.Payment }) {
+			m.pays = append(m.pays, paying{p.Payment, p.Gateway.Reference})
+		}
+	case uncertain(err):
+		if c.again != nil && c.rng.IntN(2) == 0 {
+			c.again = nil
+			c.payOnce(m, req)
+		}
+	default: // it has ended, or is paid
+		c.held = without(c.held, m)
+	}
+}
+
+// payer is what who pays does at the gateway: most pay, once or twice.
+func (c *client) payer() {
+	i := slices.IndexFunc(c.held, func(m *mine) bool { return len(m.pays) > 0 })
+	if i < 0 {
+		c.pay()
+		return
+	}
+	m := c.held[i]
+	p := m.pays[c.rng.IntN(len(m.pays))]
+	do := []string{"succeed", "succeed", "succeed", "succeed", "succeed", "fail", "fail", "pend", "twice", "disorder", "fail-succeed", "late"}[c.rng.IntN(12)]
+	kind, a := "payer "+do, sandboxgw.Act{Do: do}
+	if do == "late" {
+		a.DelayMS = c.rng.IntN(1000 * (holdSeconds + extendSeconds))
+	}
+	_, _ = c.op(kind, func(context.Context) error { return c.w.act(p.reference, a) })
+	if do == "fail" || do == "pend" {
+		c.held = append(without(c.held, m), m) // another has its turn
+		return
+	}
+	c.held = without(c.held, m)
+	c.booked = append(c.booked, m)
+}
+
+// filling: there are seats for anybody still, and as long as that is so nobody gives
+// any back: standby is for a sale that is sold.
+func (c *client) filling() bool { return c.full < 0.6 && c.rng.IntN(10) > 0 }
+
+func (c *client) letGo() {
+	m := newest(c.rng, c.held)
+	if m == nil || c.filling() {
+		c.holdNamed()
+		return
+	}
+	r := c.replica()
+	req := payment.Release{Account: m.account, Booking: m.id, Key: c.key(), Hash: []byte("h")}
+	var got payment.Released
+	var replay bool
+	sp, err := c.op("let go", func(ctx context.Context) (err error) {
+		got, replay, err = r.payments.Abandon(ctx, req)
+		return err
+	})
+	if err == nil && !replay {
+		c.seen = append(c.seen, seen{what: "let go", booking: m.number, span: sp})
+		c.w.hot.add(got.Seats...)
+	}
+	if !uncertain(err) {
+		c.held = without(c.held, m)
+	}
+}
+
+// old picks a booking that is likely to be booked by now.
+func (c *client) old() *mine {
+	if len(c.booked) < 3 {
+		return nil
+	}
+	return one(c.rng, c.booked[:len(c.booked)-2])
+}
+
+func (c *client) giveBack() {
+	m := c.old()
+	if m == nil || c.filling() {
+		c.payer()
+		return
+	}
+	r := c.replica()
+	req := payment.Release{Account: m.account, Booking: m.id, Key: c.key(), Hash: []byte("h")}
+	var got payment.Released
+	var replay bool
+	sp, err := c.op("refund", func(ctx context.Context) (err error) {
+		got, replay, err = r.payments.Return(ctx, req)
+		return err
+	})
+	if err == nil && !replay {
+		c.seen = append(c.seen, seen{what: "returned", booking: m.number, span: sp})
+		c.w.hot.add(got.Seats...)
+	}
+	if m.tries++; err == nil || m.tries > 2 {
+		c.booked = without(c.booked, m)
+	}
+}
+
+func (c *client) join() {
+	from, to := c.interval()
+	wish := standby.Wish{Account: c.account(), From: strconv.Itoa(from - 1), To: strconv.Itoa(to), Gateway: "sandbox", Key: c.key(),
+		Quantity: 1, Together: c.rng.IntN(3) == 0}
+	switch c.rng.IntN(6) {
+	case 0:
+		wish.Classes = []string{"first"}
+	case 1:
+		wish.Classes = []string{"second", "first"}
+	default:
+		wish.Classes = []string{"second"}
+	}
+	if c.rng.IntN(4) == 0 {
+		wish.Quantity = 2 + c.rng.IntN(2)
+	}
+	c.again = func() { c.joinOnce(wish) }
+	c.joinOnce(wish)
+}
+
+func (c *client) joinOnce(wish standby.Wish) {
+	r := c.replica()
+	var j payment.Joined
+	_, err := c.op("join", func(ctx context.Context) error {
+		sale, err := c.sale(ctx, r)
+		if err != nil {
+			return err
+		}
+		j, _, err = r.payments.JoinStandby(ctx, sale, payment.Joining{Wish: wish, Hash: []byte("h")})
+		return err
+	})
+	switch {
+	case err == nil:
+		ref, err := r.ids.ParseOrder(j.Order)
+		if err != nil {
+			c.w.Errorf("the order id %q cannot be read: %v", j.Order, err)
+			return
+		}
+		if !slices.ContainsFunc(c.orders, func(o *waiting) bool { return o.number == ref.Number }) {
+			c.orders = append(c.orders, &waiting{account: wish.Account, id: j.Order, number: ref.Number, reference: j.Authorise.Reference})
+		}
+	case uncertain(err) && c.again != nil && c.rng.IntN(2) == 0:
+		c.again = nil
+		c.joinOnce(wish)
+	}
+}
+
+// authorise is the payer's part of joining.
+func (c *client) authorise() {
+	i := slices.IndexFunc(c.orders, func(o *waiting) bool { return !o.acted })
+	if i < 0 {
+		c.join()
+		return
+	}
+	o := c.orders[i]
+	do := []string{"succeed", "succeed", "succeed", "succeed", "succeed", "succeed", "twice", "disorder", "fail", "cancel", "fail-succeed"}[c.rng.IntN(11)]
+	o.acted = do != "fail"
+	_, _ = c.op("authorise "+do, func(context.Context) error { return c.w.act(o.reference, sandboxgw.Act{Do: do}) })
+}
+
+func (c *client) leave() {
+	o := one(c.rng, c.orders)
+	if o == nil {
+		c.join()
+		return
+	}
+	r := c.replica()
+	req := payment.Leaving{Account: o.account, Order: o.id, Key: c.key(), Hash: []byte("h")}
+	var got payment.Left
+	_, err := c.op("leave", func(ctx context.Context) (err error) {
+		got, _, err = r.payments.LeaveStandby(ctx, req)
+		return err
+	})
+	if err == nil && (got.State == standby.Cancelling || got.State == standby.Cancelled) {
+		c.left[o.number] = true
+	}
+	if !uncertain(err) {
+		c.orders = without(c.orders, o)
+	}
+}
+
+// ask reads an order: who has been matched has a booking from then on.
+func (c *client) ask() {
+	o := one(c.rng, c.orders)
+	if o == nil {
+		c.join()
+		return
+	}
+	r := c.replica()
+	var k *standby.Order
+	_, err := c.op("ask", func(ctx context.Context) (err error) {
+		k, err = r.orders.Load(ctx, c.w.sale, o.number)
+		return err
+	})
+	if err != nil {
+		return
+	}
+	if k.State == standby.Booked {
+		c.booked = append(c.booked, &mine{account: k.Account, number: k.Booking, id: r.ids.Booking(c.w.sale, k.Booking), class: k.Class, from: k.LegFrom, to: k.LegTo})
+	}
+	if k.State.Ended() {
+		c.orders = without(c.orders, o)
+	}
+}
+
+// sendAgain repeats the last request with its key.
+func (c *client) sendAgain() {
+	if c.again == nil {
+		c.holdAny()
+		return
+	}
+	again := c.again
+	c.again = nil
+	again()
+}
+
+// killBackend ends the database's side of somebody's work.
+func (c *client) killBackend() {
+	_, _ = c.op("die: connection", func(context.Context) error {
+		_, err := c.w.services.DB.Owner.Exec(c.w.ctx, `SELECT pg_terminate_backend(pid) FROM (
+			SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = 'holdfast_app' AND state <> 'idle'
+			ORDER BY random() LIMIT 1) busy`)
+		return err
+	})
+}
+
+// trouble is what goes wrong at the gateway for its next few calls.
+func (c *client) trouble() {
+	n := 1 + c.rng.IntN(3)
+	f := []sandboxgw.Faults{{TimeOut: n}, {LoseWebhooks: n}, {TwiceWebhooks: n}, {RefuseCapture: n}, {RefuseCreate: 1}, {RefuseRefund: 1},
+		{DelayMS: 5 * n}, {}}[c.rng.IntN(8)]
+	_, _ = c.op("gateway trouble", func(context.Context) error { c.w.gateway.SetFaults(f); return nil })
+}
+
+// drop loses the nudges of a while.
+func (c *client) drop() {
+	_, _ = c.op("drop messages", func(context.Context) error {
+		c.w.deaf.Store(now() + int64(c.rng.IntN(700_000)))
+		return nil
+	})
+}
+
+func (c *client) wipe() {
+	_, _ = c.op("wipe redis", func(ctx context.Context) error { return c.w.services.Redis.Client.FlushAll(ctx).Err() })
+}
+
+// addCoach adds eight seats, of the second class mostly.
+func (c *client) addCoach() {
+	n := c.w.added.Add(1)
+	if n > mostAdded {
+		c.holdAny()
+		return
+	}
+	r := c.replica()
+	coach := catalog.Extra{Class: classes[min(1, c.rng.IntN(4))], Coach: "x" + strconv.FormatInt(n, 10)}
+	for i := range 8 {
+		column := string(rune('A' + i%rowSeats))
+		coach.Seats = append(coach.Seats, catalog.Seat{Seat: strconv.Itoa(i/rowSeats+1) + column, Row: i/rowSeats + 1, Column: column})
+	}
+	who := catalog.Caller{Account: "organiser", Org: "o", Key: c.key(), Hash: []byte("h")}
+	_, _ = c.op("add coach", func(ctx context.Context) error {
+		_, err := r.catalog.Do(ctx, who, catalog.Request{Sale: &catalog.Target{ID: strconv.FormatInt(c.w.sale, 10)}, AddSeats: &coach}, "")
+		return err
+	})
+}
+
+// exchange waits for what release-event can do.
+func (c *client) exchange() { c.giveBack() }
+
+// sum adds up the counts of clients.
+func sum(clients []*client) map[string]int {
+	all := map[string]int{}
+	for _, c := range clients {
+		for k, n := range c.count {
+			all[k] += n
+		}
+	}
+	return all
+}
+
+// story is a line for each kind of operation.
+func story(counts map[string]int) string {
+	var s string
+	for _, k := range slices.Sorted(maps.Keys(counts)) {
+		s += fmt.Sprintf("  %-28s %d\n", k, counts[k])
+	}
+	return s
+}
