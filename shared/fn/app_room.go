@@ -65,7 +65,7 @@ func (a *App) Room() (*room.Service, error) {
 			replicas = 1
 		}
 		return room.New(room.Options{
-			DB: db, Redis: redis, Bus: bus, Tokens: tokens, Draw: draw, StreamReplicas: replicas,
+			DB: db, Redis: redis, Bus: bus, Tokens: tokens, Draw: draw, StreamReplicas: replicas, Standby: true,
 			Count: func(ctx context.Context, id int64) (room.Count, error) { return count(ctx, sales, maps, id) },
 			RoomOf: func(ctx context.Context, id int64) (int64, error) {
 				sale, err := sales.Sale(ctx, id)

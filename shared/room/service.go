@@ -38,8 +38,7 @@ type Options struct {
 	// ExpireHolds moves ended holds of every open sale to expired and says how many.
 	ExpireHolds func(ctx context.Context) (int, error)
 
-	// Standby lets a sold-out room admit on to standby. Off until standby exists:
-	// a sold-out room stops.
+	// Standby lets a sold-out room admit on to standby; without it the room stops.
 	Standby bool
 	// StreamReplicas of the stream JOINS when it has to be made: 3 in production.
 	StreamReplicas int

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"handler/function/shared/problem"
 	"handler/function/shared/queue"
 	"handler/function/shared/room"
 	"handler/function/shared/store"
@@ -64,6 +65,54 @@ func TestSoldOutStopsTheRoomAndOpensItAgain(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// Sold out for a second, the room admits on to standby alone, and back to hold when
+// the open sale has seats again.
+func TestSoldOutLeadsToStandby(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	withStandby := func(o *room.Options) { o.Standby = true }
+	s := w.replicaWith("", withStandby)
+	id := w.room(room.Settings{Draw: seconds(0.5), AdmitPerSecond: 2, StandbyPerSecond: 20})
+	answers := crowd(t, s, id, "p", 60)
+	w.run(w.replicaWith("", withStandby))
+	until(t, "the line moves", func() bool { return status(t, s, id).Serving >= 2 })
+	w.setLeft(1000+id, 0)
+	until(t, "sold out is shown", func() bool { return status(t, s, id).SoldOut })
+	until(t, "the room admits to standby", func() bool { return status(t, s, id).State == room.Standby })
+	from := status(t, s, id).Serving
+
+	tokens := room.NewTokens(w.keys, nil)
+	admittedFor := func(what string) string {
+		for i, a := range answers {
+			b := join(t, s, id, fmt.Sprint("p", i), a.PlaceToken)
+			if b.AdmitToken == "" || b.AdmitFor != what || placeOf(b) <= from {
+				continue
+			}
+			admit, err := tokens.VerifyAdmit(b.AdmitToken)
+			if err != nil || admit.For != what || admit.Account != fmt.Sprint("p", i) {
+				t.Fatalf("%+v, %v", admit, err)
+			}
+			hold, standby := admit.Check(id, admit.Account, room.ForHold), admit.Check(id, admit.Account, room.ForStandby)
+			if what == room.ForStandby && (!problem.Is(hold, problem.AdmitOther) || standby != nil || b.State != room.Standby) {
+				t.Fatalf("for standby: hold says %v, standby %v; %+v", hold, standby, b)
+			}
+			if what == room.ForHold && (hold != nil || standby != nil || b.State != room.Served) {
+				t.Fatalf("for hold: hold says %v, standby %v; %+v", hold, standby, b)
+			}
+			return b.AdmitToken
+		}
+		return ""
+	}
+	until(t, "someone is admitted to standby", func() bool { return admittedFor(room.ForStandby) != "" })
+	// At standby's own rate, ten times that of hold here.
+	until(t, "the line moves at the rate of standby", func() bool { return status(t, s, id).Serving >= from+10 })
+
+	w.setLeft(1000+id, 2)
+	until(t, "it admits to hold again", func() bool { return status(t, s, id).State == room.Admitting })
+	from = status(t, s, id).Serving
+	until(t, "someone is admitted to hold", func() bool { return admittedFor(room.ForHold) != "" })
 }
 
 // While paused, or while hold cannot work, nobody is admitted and no place lapses.

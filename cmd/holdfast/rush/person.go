@@ -231,6 +231,8 @@ func (p *person) due(doc *status) bool {
 	switch {
 	case doc.State == "closed", doc.State == "before", doc.State == "drawing":
 		return false
+	case doc.State == "standby" && p.place > doc.Lapsed:
+		return false // this crowd buys: it waits for seats to come back, not for standby
 	case p.place == 0:
 		return true
 	case p.place <= doc.Lapsed:

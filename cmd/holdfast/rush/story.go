@@ -98,12 +98,16 @@ func (s *story) sawStatus(doc *status, left int) {
 	}
 	s.asOf = doc.AsOf
 	now := time.Now()
-	if doc.State != s.lastState {
+	state := doc.State
+	if state == "standby" { // sold out, and who is served may wait for seats
+		state = "sold_out"
+	}
+	if state != s.lastState {
 		switch {
 		case s.lastState == "drawing" && s.drewAt.IsZero():
 			s.drewAt = now
 			s.add(now, fmt.Sprintf("the draw closed with %s in line (the room says: %s)", count(int(doc.Joined)), doc.State))
-		case doc.State == "sold_out":
+		case state == "sold_out":
 			if s.firstSoldOut.IsZero() {
 				s.firstSoldOut = now
 				s.add(now, fmt.Sprintf("sold out for the first time, with the line served up to place %s", count(int(doc.Serving))))
@@ -114,7 +118,7 @@ func (s *story) sawStatus(doc *status, left int) {
 				s.add(now, fmt.Sprintf("holds that were not paid ended: %s seats came back and the line moved on", count(left)))
 			}
 		}
-		s.lastState = doc.State
+		s.lastState = state
 	}
 }
 
