@@ -123,11 +123,12 @@ func (l *Lines) look(ctx context.Context, e *entry, number int64) *snapshot {
 	}
 	snap, flight := e.snap, e.flight
 	e.mu.Unlock()
-	if snap != nil && now.Sub(snap.at) < 2*l.o.Refresh {
+	fresh := snap != nil && now.Sub(snap.at) < 2*l.o.Refresh
+	if fresh && snap.known {
 		return snap
 	}
-	if flight == nil {
-		return nil // it could not be read a moment ago
+	if flight == nil { // it could not be read a moment ago, or was not built
+		return nil
 	}
 	select {
 	case <-flight:
@@ -136,7 +137,7 @@ func (l *Lines) look(ctx context.Context, e *entry, number int64) *snapshot {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.snap != nil && now.Sub(e.snap.at) < 2*l.o.Refresh {
+	if fresh || e.snap != snap {
 		return e.snap
 	}
 	return nil
