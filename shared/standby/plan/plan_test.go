@@ -114,11 +114,24 @@ func TestMake(t *testing.T) {
 		queues: map[Interval][]Order{all: {order(1, 3), order(2, 1)}},
 		want:   Plan{Serves: []Serve{{Order: 1, Interval: all, Seats: []int{1, 2, 3}, Release: 1, Exact: true}}},
 	}, {
+		name:   "passenger-legs: a group of two for two legs is more than one person for three",
+		seats:  []Seat{strip(1, "****"), strip(2, "oooo")},
+		due:    []Interval{all},
+		queues: map[Interval][]Order{iv(1, 2): {order(2, 2)}, iv(1, 3): {order(1, 1)}},
+		want:   Plan{Serves: []Serve{{Order: 2, Interval: iv(1, 2), Seats: []int{1, 2}, Release: 1}}},
+	}, {
 		name:   "the others are the tightest",
-		seats:  []Seat{strip(1, "****"), strip(2, "oooo"), strip(3, "oo.."), strip(4, "ooo."), strip(5, "oo.o")},
-		due:    []Interval{iv(1, 2)},
-		queues: map[Interval][]Order{iv(1, 2): {order(1, 3)}},
-		want:   Plan{Serves: []Serve{{Order: 1, Interval: iv(1, 2), Seats: []int{1, 3, 5}, Release: 1, Exact: true}}},
+		seats:  []Seat{strip(1, "****"), strip(2, ".ooo"), strip(3, ".oo."), strip(4, "ooo."), strip(5, ".oo.")},
+		due:    []Interval{iv(2, 3)},
+		queues: map[Interval][]Order{iv(2, 3): {order(1, 3)}},
+		want:   Plan{Serves: []Serve{{Order: 1, Interval: iv(2, 3), Seats: []int{1, 3, 5}, Release: 1, Exact: true}}},
+	}, {
+		name:      "the others are taken for whoever comes next",
+		seats:     []Seat{strip(1, "****"), strip(2, "oooo")},
+		due:       []Interval{all},
+		queues:    map[Interval][]Order{all: {order(1, 2)}},
+		newcomers: []Newcomer{{order(2, 1), iv(2, 3), []string{"c"}}},
+		want:      Plan{Serves: []Serve{{Order: 1, Interval: all, Seats: []int{1, 2}, Release: 1, Exact: true}}},
 	}, {
 		name:   "in one row",
 		seats:  []Seat{strip(1, "****"), strip(2, "oooo"), strip(3, "oo..")},
@@ -265,6 +278,18 @@ func TestTwoClasses(t *testing.T) {
 		{Class: "b", Order: 1, Interval: iv(1, 1), Seats: []int{3}, Release: 2, Exact: true},
 		{Class: "a", Order: 3, Interval: iv(1, 1), Seats: []int{2}, Release: 4, Exact: true},
 	}}
+	if got := Make(in); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+}
+
+// A newcomer tries its classes in its own order, and gets no second seat.
+func TestNewcomersClasses(t *testing.T) {
+	in := Input{PassMost: 10, Classes: []Class{
+		{ID: "a", Legs: 1, Seats: []Seat{strip(1, "o")}},
+		{ID: "b", Legs: 1, Seats: []Seat{strip(2, "o")}},
+	}, Newcomers: []Newcomer{{order(1, 1), iv(1, 1), []string{"b", "a"}}, {order(2, 1), iv(1, 1), []string{"b", "a"}}}}
+	want := Plan{Serves: []Serve{{Class: "b", Order: 1, Interval: iv(1, 1), Seats: []int{2}}, {Class: "a", Order: 2, Interval: iv(1, 1), Seats: []int{1}}}}
 	if got := Make(in); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, not %+v", got, want)
 	}

@@ -22,8 +22,7 @@ type strips struct {
 	queues []queue // by last leg, then first
 	places map[Interval]int
 
-	changes int // how often a leg was taken
-	most    map[Interval]most
+	most map[Interval]most
 }
 
 // queue is the first LookedAt orders that wait for an interval.
@@ -32,8 +31,8 @@ type queue struct {
 	orders []Order
 }
 
-// most is the largest group that could sit, at a number of changes.
-type most struct{ changes, apart, row, coach int }
+// most is how many people could sit, each way of sitting, when it was asked first.
+type most struct{ apart, row, coach int }
 
 func stripsOf(in *Class) *strips {
 	n := len(in.Seats)
@@ -119,7 +118,6 @@ func (c *strips) take(i int, iv Interval) {
 	free := c.seat(i).Free
 	clear(free[iv.From-1 : iv.To])
 	c.draw(i, free)
-	c.changes++
 }
 
 func (c *strips) free(i int, iv Interval) bool {
@@ -299,13 +297,13 @@ func (c *strips) tightest(o *Order, iv Interval) int {
 	return best.seat()
 }
 
-// room tells whether there is room on iv for a group of o's kind for which
-// nothing is kept. The answer is remembered until a leg is taken: a thousand
-// newcomers ask of the same few intervals.
+// room tells whether there was room on iv for a group of o's kind for which
+// nothing is kept, when that was asked first: seats only grow fewer, so a no
+// stays a no. Hundreds of newcomers ask of the same few intervals.
 func (c *strips) room(o *Order, iv Interval) bool {
 	m, ok := c.most[iv]
-	if !ok || m.changes != c.changes {
-		m = most{changes: c.changes, apart: c.countFree(nil, iv)}
+	if !ok {
+		m.apart = c.countFree(nil, iv)
 		for _, line := range c.rows {
 			m.row = max(m.row, c.countFree(line, iv))
 		}
@@ -314,10 +312,10 @@ func (c *strips) room(o *Order, iv Interval) bool {
 		}
 		c.most[iv] = m
 	}
-	switch {
-	case o.Together == Row:
+	switch o.Together {
+	case Row:
 		return m.row >= o.Quantity
-	case o.Together == Coach:
+	case Coach:
 		return m.coach >= o.Quantity
 	}
 	return m.apart >= o.Quantity
