@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"handler/function/shared/audit"
+	"handler/function/shared/queue"
+	"handler/function/shared/standby/line"
 	"handler/function/shared/store"
 
 	"github.com/nats-io/nats.go"
@@ -24,12 +26,13 @@ import (
 type auditCmd struct {
 	PostgresURL string `env:"HOLDFAST_POSTGRES_URL" help:"The database to audit; without it, that of the local platform."`
 	NATSURL     string `name:"nats-url" env:"HOLDFAST_NATS_URL" help:"Where the stream of joins is; without it places are checked on lists and admissions alone."`
+	RedisURL    string `name:"redis-url" env:"HOLDFAST_REDIS_URL" help:"Where the queues of standby are; without it they are not compared with Postgres."`
 	Sale        int64  `help:"One sale; without it, all." default:"0"`
 	Data        string `default:"${data}" help:"The local platform's data folder." type:"path"`
 }
 
 func (c *auditCmd) Run(ctx context.Context, out *output) error {
-	postgres, natsURL := c.PostgresURL, c.NATSURL
+	postgres, natsURL, redisURL := c.PostgresURL, c.NATSURL, c.RedisURL
 	if postgres == "" {
 		var err error
 		if postgres, err = readSecret(c.Data, "postgres-url"); err != nil {
@@ -40,8 +43,13 @@ func (c *auditCmd) Run(ctx context.Context, out *output) error {
 				return err
 			}
 		}
+		if redisURL == "" {
+			if redisURL, err = readSecret(c.Data, "redis-url"); err != nil {
+				return err
+			}
+		}
 	}
-	report, err := auditPlatform(ctx, postgres, natsURL, c.Sale)
+	report, err := auditPlatform(ctx, postgres, natsURL, redisURL, c.Sale)
 	if err != nil {
 		return err
 	}
@@ -59,9 +67,9 @@ func readSecret(data, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// auditPlatform audits a database and, where natsURL is not empty, the stream of
-// joins beside it.
-func auditPlatform(ctx context.Context, postgres, natsURL string, sale int64) (audit.Report, error) {
+// auditPlatform audits a database and, where their addresses are not empty, the
+// stream of joins and the queues of standby beside it.
+func auditPlatform(ctx context.Context, postgres, natsURL, redisURL string, sale int64) (audit.Report, error) {
 	db, err := store.OpenSize(postgres, 2)
 	if err != nil {
 		return audit.Report{}, err
@@ -73,7 +81,44 @@ func auditPlatform(ctx context.Context, postgres, natsURL string, sale int64) (a
 			return audit.Report{}, err
 		}
 	}
-	return audit.Run(ctx, db.Pool(), sale, joins)
+	report, err := audit.Run(ctx, db.Pool(), sale, joins)
+	if err != nil || redisURL == "" {
+		return report, err
+	}
+	broken, err := auditQueues(ctx, db, redisURL, sale)
+	report.Broken = append(report.Broken, broken...)
+	return report, err
+}
+
+// auditQueues compares the queues of standby in Redis with Postgres.
+func auditQueues(ctx context.Context, db *store.DB, redisURL string, sale int64) ([]audit.Broken, error) {
+	client, err := queue.Open(redisURL)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	lines := line.New(line.Options{DB: db, Redis: client})
+	sales, err := audit.Sales(ctx, db.Pool(), sale)
+	if err != nil {
+		return nil, err
+	}
+	var all []audit.Broken
+	for _, s := range sales {
+		placed, err := lines.Read(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("redis: %w", err)
+		}
+		inRedis := make([]audit.Queued, len(placed))
+		for i, p := range placed {
+			inRedis[i] = audit.Queued{Class: p.Class, From: p.From, To: p.To, Number: p.Number, Score: p.Score}
+		}
+		broken, err := audit.Queues(ctx, db.Pool(), s, inRedis)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, broken...)
+	}
+	return all, nil
 }
 
 // readJoins reads the whole stream of joins as it stands.

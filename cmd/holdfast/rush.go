@@ -187,7 +187,7 @@ func readSecrets(p *rush.Platform, dir string) error {
 
 // auditRush adds what the platform's own audit finds.
 func auditRush(ctx context.Context, postgres, nats string, res *rush.Result) error {
-	report, err := auditPlatform(ctx, postgres, nats, 0)
+	report, err := auditPlatform(ctx, postgres, nats, "", 0)
 	if err != nil {
 		return err
 	}

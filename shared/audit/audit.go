@@ -10,6 +10,8 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"handler/function/shared/store"
@@ -66,6 +68,7 @@ var checks = []struct {
 }{
 	{1, "overlap"}, {1, "incomplete"}, {1, "orphan"}, {1, "booked_seat"}, {1, "account_sale"},
 	{3, "money"},
+	{4, "queues"}, {4, "orders"},
 	{5, "outbox"}, {5, "release_due"},
 	{6, "limits"},
 	{7, "unconsidered"},
@@ -82,7 +85,7 @@ type Join struct {
 // every join of the stream in order; nil where there is no NATS to read.
 func Run(ctx context.Context, q store.Querier, sale int64, joins []Join) (Report, error) {
 	r := Report{Broken: []Broken{}, Alerts: []Alert{}}
-	sales, err := numbers(ctx, q, sql["sales"], sale)
+	sales, err := Sales(ctx, q, sale)
 	if err != nil {
 		return r, err
 	}
@@ -127,6 +130,72 @@ func Run(ctx context.Context, q store.Querier, sale int64, joins []Join) (Report
 		r.Alerts = []Alert{}
 	}
 	return r, err
+}
+
+// Queued is an order in a queue of standby as Redis has it. Legs are 1-based and
+// inclusive.
+type Queued struct {
+	Class         string
+	From, To      int
+	Number, Score int64
+}
+
+// Queues checks that the queues of a sale in Redis, read before this call, hold
+// exactly the waiting orders (invariant 4). A difference is none while the order's
+// change is on its way: younger than 60 s, with its outbox row.
+func Queues(ctx context.Context, q store.Querier, sale int64, inRedis []Queued) ([]Broken, error) {
+	rows, err := q.Query(ctx, sql["standing"], sale)
+	if err != nil {
+		return nil, fmt.Errorf("audit: queues of sale %d: %w", sale, err)
+	}
+	standing := map[Queued]bool{}
+	var o Queued
+	if _, err := pgx.ForEachRow(rows, []any{&o.Number, &o.Class, &o.From, &o.To, &o.Score}, func() error {
+		standing[o] = true
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("audit: queues of sale %d: %w", sale, err)
+	}
+	differ := map[Queued]string{}
+	for _, o := range inRedis {
+		if !standing[o] {
+			differ[o] = "stands in Redis without waiting"
+		}
+		delete(standing, o)
+	}
+	for o := range standing {
+		differ[o] = "waits and does not stand in Redis"
+	}
+	if len(differ) == 0 {
+		return nil, nil
+	}
+	subjects := make([]string, 0, len(differ))
+	for o := range differ {
+		subjects = append(subjects, strconv.FormatInt(o.Number, 10))
+	}
+	if rows, err = q.Query(ctx, sql["moving"], sale, subjects); err != nil {
+		return nil, fmt.Errorf("audit: queues of sale %d: %w", sale, err)
+	}
+	moving, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("audit: queues of sale %d: %w", sale, err)
+	}
+	var broken []Broken
+	for o, what := range differ {
+		if slices.Contains(moving, o.Number) {
+			continue
+		}
+		if broken = append(broken, Broken{Invariant: 4, Check: "redis", Sale: sale,
+			Detail: fmt.Sprintf("order %d %s: the queue of %s, legs %d to %d, score %d", o.Number, what, o.Class, o.From, o.To, o.Score)}); len(broken) == maxBroken {
+			break
+		}
+	}
+	return broken, nil
+}
+
+// Sales lists the sales that an audit of one sale, or with 0 of all, looks at.
+func Sales(ctx context.Context, q store.Querier, sale int64) ([]int64, error) {
+	return numbers(ctx, q, sql["sales"], sale)
 }
 
 // roomBreaches checks a room's admissions and its stored lists: a list is in

@@ -96,6 +96,39 @@ WHERE p.sale_id = $1 AND s.sale_id = $1 AND p.settled_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM standby_order o WHERE o.sale_id = $1 AND o.number = p.standby_order AND (o.state IN ('queued', 'pending')
       OR GREATEST(o.matched_at, o.ended_at) > now() - make_interval(secs => s.hold_seconds + s.extend_seconds) - interval '1 hour'))
 
+-- name: queues
+-- Invariant 4: the queues hold exactly the orders that wait, each in exactly its
+-- classes, on its legs and with its score.
+WITH waits AS (
+    SELECT o.number, c.class, o.leg_from, o.leg_to, o.score, o.quantity, o.together, true AS waiting
+    FROM standby_order o CROSS JOIN LATERAL unnest(o.classes) c (class)
+    WHERE o.sale_id = $1 AND o.state IN ('queued', 'pending')),
+queue AS (
+    SELECT number, class, leg_from, leg_to, score, quantity, together, true AS queued FROM standby_queue WHERE sale_id = $1)
+SELECT number, 'order ' || number || CASE WHEN waiting THEN ' waits and does not stand' ELSE ' stands without waiting' END
+    || ' in the queue of ' || class || ', legs ' || leg_from || ' to ' || leg_to || ', score ' || score
+FROM waits FULL JOIN queue USING (number, class, leg_from, leg_to, score, quantity, together)
+WHERE waiting IS NULL OR queued IS NULL
+
+-- name: orders
+-- Invariant 4: an order is one thing alone: seats that it has, or none.
+SELECT o.number, 'order ' || o.number || ' is ' || o.state || ', its booking ' || o.booking || ' is ' || COALESCE(b.state, 'missing')
+FROM standby_order o LEFT JOIN booking b ON b.sale_id = o.sale_id AND b.number = o.booking AND b.account = o.account AND b.origin = 'match'
+WHERE o.sale_id = $1 AND o.booking IS NOT NULL AND (b.state IS NULL
+    OR o.state = 'matched' AND b.state IN ('booked', 'cancelled')
+    OR o.state = 'booked' AND b.state NOT IN ('booked', 'cancelled')
+    OR o.state NOT IN ('matched', 'booked') AND (b.state = 'booked' OR b.state = 'held' AND b.ends_at > now()))
+
+-- name: standing
+-- Who stands in which queue, for the comparison with Redis.
+SELECT number, class, leg_from, leg_to, score FROM standby_queue WHERE sale_id = $1
+
+-- name: moving
+-- Of these orders, those whose change is on its way to Redis, or has just come there.
+SELECT DISTINCT (o.payload ->> 'order')::bigint FROM outbox o
+WHERE o.sale_id = $1 AND o.kind = 'standby_queue' AND o.subject = ANY ($2)
+  AND (o.done_at IS NULL AND o.created_at > now() - interval '60 seconds' OR o.done_at > now() - interval '10 seconds')
+
 -- name: outbox
 -- Invariant 5: an outbox row undone for 60 s past due without an alert.
 SELECT outbox_id, 'outbox row ' || outbox_id || ' (' || kind || ' ' || subject || ') is undone since ' || due_at

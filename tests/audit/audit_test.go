@@ -38,6 +38,13 @@ INSERT INTO payment (sale_id, payment_id, booking, account, gateway, request_key
 INSERT INTO refund (sale_id, payment_id, booking, amount, currency, reason, key, state, done_at)
 VALUES (1, '00000000-0000-7000-8000-000000000003', 3, 250, 'CAD', 'asked', 'rk', 'succeeded', now());
 
+INSERT INTO standby_order (sale_id, number, account, request_key, classes, leg_from, leg_to, quantity, together, fares, currency, gateway,
+    state, step, until, authorise_by, score, joined_at, queued_at, booking, class, matched_at, ended_at) OVERRIDING SYSTEM VALUE VALUES
+    (1, 1, 'cid', 's1', '{second}', 1, 2, 1, 0, '{500}', 'CAD', 'sandbox', 'queued', 'authorised', now() + interval '1 hour', now() + interval '1 hour', 1, now(), now(), NULL, NULL, NULL, NULL),
+    (1, 2, 'bob', 's2', '{second}', 2, 3, 2, 0, '{1000}', 'CAD', 'sandbox', 'booked', 'confirmed', now() + interval '1 hour', now() + interval '1 hour', 2, now(), now(), 2, 'second', now(), now());
+INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together) VALUES (1, 'second', 1, 2, 1, 1, 1, 0);
+UPDATE booking SET origin = 'match' WHERE number = 2;
+
 INSERT INTO room (draw_opens_at, draw_ends_at, draw_commitment, admit_per_second, standby_per_second, lapse_seconds, admit_seconds, reserved, serving)
 VALUES (now() - interval '1 hour', now() - interval '59 minutes', decode(repeat('00', 32), 'hex'), 100, 100, 600, 600, 1000, 2);
 INSERT INTO admission (room_id, generation, account, place, admit_for, issued_at, ends_at)
@@ -70,6 +77,17 @@ var planted = []struct {
 	{"money", 3, `UPDATE refund SET state = 'due', done_at = NULL`},
 	{"money", 3, `INSERT INTO payment (sale_id, payment_id, booking, account, gateway, request_key, amount, currency, reference, step, made_at, ask_at)
 		VALUES (1, '00000000-0000-7000-8000-000000000001', 1, 'ann', 'sandbox', 'k', 500, 'CAD', 'r1', 'created', now() - interval '3 hours', now())`},
+	{"queues", 4, `DELETE FROM standby_queue`},
+	{"queues", 4, `UPDATE standby_queue SET score = 9`},
+	{"queues", 4, `UPDATE standby_queue SET leg_to = 3`},
+	{"queues", 4, `UPDATE standby_queue SET class = 'first'`},
+	{"queues", 4, `UPDATE standby_order SET state = 'cancelled', ended_at = now() WHERE number = 1`},
+	{"queues", 4, `UPDATE standby_order SET classes = '{second,first}', fares = '{500,900}' WHERE number = 1`},
+	{"queues", 4, `INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together) VALUES (1, 'second', 2, 3, 2, 2, 2, 0)`},
+	{"orders", 4, `UPDATE standby_order SET state = 'cancelled' WHERE number = 2`},
+	{"orders", 4, `UPDATE standby_order SET state = 'matched', ended_at = NULL WHERE number = 2`},
+	{"orders", 4, `UPDATE standby_order SET booking = 77 WHERE number = 2`},
+	{"orders", 4, `UPDATE standby_order SET booking = 3 WHERE number = 2`},
 	{"outbox", 5, `INSERT INTO outbox (sale_id, kind, subject, due_at) VALUES (1, 'ticket', '2', now() - interval '2 minutes')`},
 	{"release_due", 5, `INSERT INTO seat_release (sale_id, event_type, class, seat, leg_from, leg_to, released_at)
 		VALUES (1, 'REFUND', 'second', 4, 1, 1, now() - interval '2 minutes')`},
@@ -80,7 +98,7 @@ var planted = []struct {
 	{"limits", 6, `UPDATE sale SET account_limit = 1`},
 	{"limits", 6, `UPDATE booking SET admission = 5 WHERE number IN (1, 3); INSERT INTO booking (sale_id, number, account, admission, class, leg_from, leg_to, seats, quantity, state, amount, currency, made_at, ends_at, limit_at)
 		VALUES (1, 8, 'ann', 5, 'second', 3, 3, '{4}', 1, 'expired', 0, 'CAD', now(), now() + interval '5 minutes', now() + interval '5 minutes')`},
-	{"unconsidered", 7, `INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together) VALUES (1, 'second', 1, 1, 1, 1, 1, 0);
+	{"unconsidered", 7, `INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together) VALUES (1, 'second', 1, 1, 7, 7, 1, 0);
 		UPDATE seat SET taken_until[1] = now() - interval '2 minutes' WHERE number = 4`},
 }
 
@@ -191,4 +209,49 @@ func run(t *testing.T, pool *pgxpool.Pool, joins []audit.Join) audit.Report {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// The queues in Redis hold exactly those of Postgres, but for what is on its way.
+func TestQueuesInRedis(t *testing.T) {
+	t.Parallel()
+	db := prepare(t)
+	one := audit.Queued{Class: "second", From: 1, To: 2, Number: 1, Score: 1}
+	other := func(change func(q *audit.Queued)) audit.Queued {
+		q := one
+		change(&q)
+		return q
+	}
+	check := func(want int, queues ...audit.Queued) {
+		t.Helper()
+		broken, err := audit.Queues(context.Background(), db.App, 1, queues)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(broken) != want {
+			t.Errorf("want %d breaches, got %+v", want, broken)
+		}
+		for _, b := range broken {
+			if b.Invariant != 4 || b.Check != "redis" {
+				t.Errorf("%+v", b)
+			}
+		}
+	}
+	check(0, one)
+	check(1)
+	check(1, one, other(func(q *audit.Queued) { q.Number = 2 }))
+	check(2, other(func(q *audit.Queued) { q.Score = 2 }))
+	check(2, other(func(q *audit.Queued) { q.To = 3 }))
+	check(2, other(func(q *audit.Queued) { q.Class = "first" }))
+	outbox := func(age string) {
+		exec(t, db.Owner, `DELETE FROM outbox; INSERT INTO outbox (sale_id, kind, subject, payload, created_at)
+			VALUES (1, 'standby_queue', '1', '{"order": 1}', now() - interval '`+age+`')`)
+	}
+	outbox("5 seconds")
+	check(0)
+	outbox("2 minutes")
+	check(1)
+	exec(t, db.Owner, `UPDATE outbox SET done_at = now()`)
+	check(0)
+	exec(t, db.Owner, `UPDATE outbox SET done_at = now() - interval '1 minute'`)
+	check(1)
 }
