@@ -48,7 +48,8 @@ CREATE TABLE scan (
 -- of one booking come one after the other: cancel_booking locks it too, and
 -- whoever refunds for the holder looks for check_in after that lock.
 -- Codes: valid, used, invalid with a reason; idempotency-mismatch for a scan_id
--- that stood for another ticket.
+-- that stood for another ticket. Reason `changed`: the booking was exchanged, and
+-- this is not what its ticket says now.
 -- +goose StatementBegin
 CREATE FUNCTION check_in_ticket(
     p_sale bigint, p_booking bigint, p_serial integer, p_seat integer, p_from integer, p_to integer, p_account text, p_scan_id text
@@ -85,6 +86,7 @@ BEGIN
         WHEN b.state <> 'booked' THEN
             v_result := 'invalid'; v_reason := CASE b.state WHEN 'cancelled' THEN 'refunded' ELSE 'not-paid' END;
         WHEN p_from <> b.leg_from OR p_to <> b.leg_to OR (p_seat = 0 AND p_serial > b.quantity)
+             OR (p_seat > 0 AND b.seats[p_serial] IS DISTINCT FROM p_seat)
              OR (p_seat > 0 AND NOT EXISTS (SELECT 1 FROM booked_seat o
                  WHERE o.sale_id = p_sale AND o.booking = p_booking AND o.seat = p_seat)) THEN
             v_result := 'invalid'; v_reason := 'changed';

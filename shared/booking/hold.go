@@ -66,13 +66,19 @@ type answer struct {
 	ServerTime time.Time    `json:"server_time"`
 }
 
+// Want is what somebody wants of a sale, in the sale's numbers.
+type Want struct {
+	LegFrom, LegTo int     // 1-based and inclusive
+	Seats          []int32 // named ones in order; nil for any
+	Quantity       int
+	Price          money.Amount // of one seat
+	Departs        time.Time    // from the first stop; zero where not published
+}
+
 // order is a wish in the sale's numbers.
 type order struct {
-	f, t    int
-	seats   []int32 // named
-	choice  []int32 // proposed
-	price   money.Amount
-	departs time.Time
+	Want
+	choice []int32 // proposed
 }
 
 // Hold holds seats of a sale, all of them or none, in one round trip to
@@ -86,14 +92,14 @@ func (s *Service) Hold(ctx context.Context, sale *catalog.Sale, w Wish) (*Hold, 
 		return nil, err
 	}
 	// Long before opening nobody can have a hold to get back, so no key is asked.
-	if err := sale.OpenAt(time.Now().Add(earlySlack), o.f); problem.Is(err, problem.NotOpenYet) {
+	if err := sale.OpenAt(time.Now().Add(earlySlack), o.LegFrom); problem.Is(err, problem.NotOpenYet) {
 		return nil, err
 	}
 	var m *seat.Map
-	if o.seats == nil {
+	if o.Seats == nil {
 		// Without a map Postgres chooses.
 		if m, err = s.maps.Get(ctx, sale); err == nil {
-			o.choice = numbers(s.maps.Choose(m, w.Class, o.f, o.t, w.Quantity, w.Prefer, s.pick))
+			o.choice = numbers(s.maps.Choose(m, w.Class, o.LegFrom, o.LegTo, o.Quantity, w.Prefer, s.pick))
 		}
 	} else {
 		m = s.maps.Fresh(sale.ID)
@@ -106,14 +112,14 @@ func (s *Service) Hold(ctx context.Context, sale *catalog.Sale, w Wish) (*Hold, 
 		return nil, a.refusal(sale, w)
 	}
 	if m != nil && !a.Again && !a.Replay {
-		s.maps.Took(m, w.Class, a.Seats, o.f, o.t)
+		s.maps.Took(m, w.Class, a.Seats, o.LegFrom, o.LegTo)
 	}
 	return &Hold{Again: a.Again, Replay: a.Replay, Booking: &Booking{
 		Sale: sale.ID, Number: a.Number, ID: s.ids.Booking(sale.ID, a.Number), Locator: s.ids.Locator(sale.ID, a.Number),
-		Account: w.Account, Admission: w.Admission, Class: w.Class, From: sale.From(o.f).ID, To: sale.To(o.t).ID, LegFrom: o.f, LegTo: o.t,
+		Account: w.Account, Admission: w.Admission, Class: w.Class, From: sale.From(o.LegFrom).ID, To: sale.To(o.LegTo).ID, LegFrom: o.LegFrom, LegTo: o.LegTo,
 		Seats: names(sale, a.Seats), SeatNumbers: a.Seats, Quantity: len(a.Seats),
 		Price: money.Amount{Amount: a.Amount, Currency: a.Currency}, State: Held,
-		EndsAt: a.EndsAt, LimitAt: a.LimitAt, Departs: o.departs, Passengers: w.Passengers, Contact: w.Contact, Group: w.Group,
+		EndsAt: a.EndsAt, LimitAt: a.LimitAt, Departs: o.Departs, Passengers: w.Passengers, Contact: w.Contact, Group: w.Group,
 		Origin: w.Origin, TraceID: w.TraceID, ReadAt: a.ServerTime,
 	}}, nil
 }
@@ -137,8 +143,8 @@ func (s *Service) hold(ctx context.Context, sale *catalog.Sale, w Wish, o order)
 		}
 	}
 	var departs *time.Time
-	if !o.departs.IsZero() {
-		departs = &o.departs
+	if !o.Departs.IsZero() {
+		departs = &o.Departs
 	}
 	var group *string
 	if w.Group != "" {
@@ -146,8 +152,8 @@ func (s *Service) hold(ctx context.Context, sale *catalog.Sale, w Wish, o order)
 	}
 	var raw []byte
 	err = s.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		return q.QueryRow(ctx, sql["hold"], sale.ID, w.Account, w.Key, w.Hash, admission, ends, w.Class, o.f, o.t, o.seats, o.choice,
-			w.Quantity, o.price.Amount*int64(w.Quantity), departs, passengers, contact, group, string(w.Origin), w.TraceID).Scan(&raw)
+		return q.QueryRow(ctx, sql["hold"], sale.ID, w.Account, w.Key, w.Hash, admission, ends, w.Class, o.LegFrom, o.LegTo, o.Seats, o.choice,
+			o.Quantity, o.Price.Amount*int64(o.Quantity), departs, passengers, contact, group, string(w.Origin), w.TraceID).Scan(&raw)
 	})
 	if store.State(err) == "HF003" { // the key of another kind of request
 		return answer{Code: problem.IdempotencyMismatch}, nil
@@ -159,54 +165,75 @@ func (s *Service) hold(ctx context.Context, sale *catalog.Sale, w Wish, o order)
 	return a, json.Unmarshal(raw, &a)
 }
 
-// order checks a wish and reads its names; it sets the quantity of named seats.
+// order checks a wish and reads its names.
 func (s *Service) order(sale *catalog.Sale, w *Wish) (o order, err error) {
-	if _, ok := sale.Class(w.Class); !ok {
-		return o, problem.Invalid("class", "must be a class of this sale")
-	}
-	if o.f, o.t, err = sale.Interval(w.From, w.To); err != nil {
-		return o, err
-	}
-	if o.price, err = sale.Price(w.Class, o.f, o.t); err != nil {
-		return o, err
-	}
-	o.departs = sale.DepartsFrom(o.f)
 	var f faults
-	switch {
-	case len(w.Seats) > MaxSeats:
-		f.add("seats", "must be at most %d", MaxSeats)
-	case len(w.Seats) > 0:
-		if w.Quantity != 0 && w.Quantity != len(w.Seats) {
-			f.add("quantity", "must be left out, or be the number of seats named")
-		}
-		w.Quantity = len(w.Seats)
-		for i, name := range w.Seats {
-			n, ok := sale.SeatNumber(name)
-			place, _ := sale.Place(n)
-			switch {
-			case !ok || len(name) > maxSeatName*4:
-				f.add(fmt.Sprintf("seats[%d]", i), "must be a seat of this sale")
-			case place.Class != w.Class:
-				f.add(fmt.Sprintf("seats[%d]", i), "is not of this class")
-			case slices.Contains(o.seats, int32(n)):
-				f.add(fmt.Sprintf("seats[%d]", i), "is named twice")
-			}
-			o.seats = append(o.seats, int32(n))
-		}
-		slices.Sort(o.seats)
-	case w.Quantity < 1 || w.Quantity > MaxSeats:
-		f.add("quantity", "must be 1 to %d, or seats must be named", MaxSeats)
+	if o.Want, err = f.want(sale, w.Class, w.From, w.To, w.Seats, w.Quantity); err != nil {
+		return o, err
 	}
-	f.passengers(w.Passengers, w.Quantity)
+	f.passengers(w.Passengers, o.Quantity)
 	f.contact(&w.Contact)
 	f.text("group", w.Group, 0, maxGroup)
 	if err := f.problem(); err != nil {
 		return o, err
 	}
-	if most := min(sale.BookingLimit, sale.AccountLimit); w.Quantity > most {
+	if most := min(sale.BookingLimit, sale.AccountLimit); o.Quantity > most {
 		return o, tooMany(most)
 	}
 	return o, nil
+}
+
+// ReadWant reads what is wanted of a sale: a class, the stops, and named seats
+// (by their shown names) or how many of any. Errors: invalid, naming class, from,
+// to, quantity or seats[i].
+func ReadWant(sale *catalog.Sale, class, from, to string, seats []string, quantity int) (Want, error) {
+	var f faults
+	w, err := f.want(sale, class, from, to, seats, quantity)
+	if err == nil {
+		err = f.problem()
+	}
+	return w, err
+}
+
+// want reads class and stops, whose fault is returned, and seats or quantity,
+// whose faults are gathered.
+func (f *faults) want(sale *catalog.Sale, class, from, to string, seats []string, quantity int) (w Want, err error) {
+	if _, ok := sale.Class(class); !ok {
+		return w, problem.Invalid("class", "must be a class of this sale")
+	}
+	if w.LegFrom, w.LegTo, err = sale.Interval(from, to); err != nil {
+		return w, err
+	}
+	if w.Price, err = sale.Price(class, w.LegFrom, w.LegTo); err != nil {
+		return w, err
+	}
+	w.Departs, w.Quantity = sale.DepartsFrom(w.LegFrom), quantity
+	switch {
+	case len(seats) > MaxSeats:
+		f.add("seats", "must be at most %d", MaxSeats)
+	case len(seats) > 0:
+		if quantity != 0 && quantity != len(seats) {
+			f.add("quantity", "must be left out, or be the number of seats named")
+		}
+		w.Quantity = len(seats)
+		for i, name := range seats {
+			n, ok := sale.SeatNumber(name)
+			place, _ := sale.Place(n)
+			switch {
+			case !ok || len(name) > maxSeatName*4:
+				f.add(fmt.Sprintf("seats[%d]", i), "must be a seat of this sale")
+			case place.Class != class:
+				f.add(fmt.Sprintf("seats[%d]", i), "is not of this class")
+			case slices.Contains(w.Seats, int32(n)):
+				f.add(fmt.Sprintf("seats[%d]", i), "is named twice")
+			}
+			w.Seats = append(w.Seats, int32(n))
+		}
+		slices.Sort(w.Seats)
+	case quantity < 1 || quantity > MaxSeats:
+		f.add("quantity", "must be 1 to %d, or seats must be named", MaxSeats)
+	}
+	return w, nil
 }
 
 func numbers(list []int) []int32 {
@@ -264,6 +291,12 @@ func (a answer) problem(sale *catalog.Sale, w Wish) *problem.Error {
 		return problem.New(a.Code, "System busy, please wait").After(time.Second)
 	}
 	return problem.New(problem.Internal, "Something went wrong on our side.").Because(fmt.Errorf("booking: hold_seats said %q", a.Code))
+}
+
+// Refusal is what a hold answers with for a refusal of the SQL functions that sell
+// seats: code, why and taken as they say it, named the shown names wished for.
+func Refusal(sale *catalog.Sale, code problem.Code, why string, taken []int, named []string) error {
+	return answer{Code: code, Why: why, Taken: taken}.problem(sale, Wish{Seats: named})
 }
 
 // nameSeats names the wished seats that are gone.

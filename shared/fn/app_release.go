@@ -7,6 +7,7 @@ import (
 
 	"handler/function/shared/booking"
 	"handler/function/shared/event"
+	"handler/function/shared/payment"
 	"handler/function/shared/release"
 	"handler/function/shared/store"
 )
@@ -27,6 +28,25 @@ func (a *App) Releases() (*release.Service, error) {
 			return nil, err
 		}
 		return release.New(db, bus, alerts), nil
+	})
+}
+
+// Exchanges gives bookings other seats.
+func (a *App) Exchanges() (*payment.Exchanges, error) {
+	return once(a, "exchanges", func() (*payment.Exchanges, error) {
+		payments, err := a.Payments()
+		if err != nil {
+			return nil, err
+		}
+		sales, err := a.Sales()
+		if err != nil {
+			return nil, err
+		}
+		maps, err := a.Maps()
+		if err != nil {
+			return nil, err
+		}
+		return payment.NewExchanges(payments, sales, maps), nil
 	})
 }
 

@@ -38,6 +38,9 @@ SELECT booking_abandon($1, $2, $3, $4);
 -- name: refund-booking
 SELECT booking_refund($1, $2, $3, $4, $5);
 
+-- name: exchange
+SELECT booking_exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
+
 -- name: load
 -- A payment with the booking or the standby order it is for.
 SELECT COALESCE(p.booking, 0), COALESCE(p.standby_order, 0), p.account, p.gateway, p.state, p.step, p.amount, p.currency, p.return_url, COALESCE(p.reference, ''),

@@ -13,6 +13,9 @@ import (
 	"github.com/gofrs/uuid/v5"
 )
 
+// releaseFunction is in whose name Idempotency-Keys of releases count.
+const releaseFunction = "release-event"
+
 // Release asks to let a hold go or to return a booking.
 type Release struct {
 	Account string
@@ -138,7 +141,7 @@ func (s *Service) Return(ctx context.Context, r Release) (Released, bool, error)
 
 // once runs a release under its Idempotency-Key.
 func (s *Service) once(ctx context.Context, sale int64, r Release, f func(ctx context.Context) (Released, error)) (out Released, replay bool, err error) {
-	call := idempotency.Call{Sale: sale, Account: r.Account, Function: "release-event", Key: r.Key, Hash: r.Hash}
+	call := idempotency.Call{Sale: sale, Account: r.Account, Function: releaseFunction, Key: r.Key, Hash: r.Hash}
 	var fresh Released
 	kept, err := s.keys.Do(ctx, call, func(ctx context.Context) (int, any, error) {
 		fresh, err = f(ctx)

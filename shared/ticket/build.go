@@ -47,11 +47,12 @@ func Build(sale *catalog.Sale, b *booking.Booking, signer *Signer) (*Ticket, err
 	return t, nil
 }
 
-// issued is when the booking was booked, or made where its history does not say.
+// issued is when the booking was booked, or exchanged after that; or made where its
+// history does not say.
 func issued(b *booking.Booking) time.Time {
 	at := b.MadeAt
 	for _, e := range b.History {
-		if e.What == "booked" {
+		if e.What == "booked" || e.What == "exchanged" {
 			at = e.At
 		}
 	}
