@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/openfaas/go-sdk/stack"
 	handler "github.com/openfaas/templates-sdk/go-http"
 
 	"handler/function/cmd/holdfast/bench"
@@ -24,10 +25,11 @@ import (
 
 // benchCmd measures a function against the least its work could cost.
 type benchCmd struct {
-	Name    string        `arg:"" enum:"hold,confirm,join,poll,map" help:"hold, confirm, join, poll or map."`
+	Name    string        `arg:"" enum:"hold,confirm,join,poll,map,match,standby-first" help:"hold, confirm, join, poll, map, match or standby-first."`
 	Rounds  int           `help:"Turns of each side that count, when not the benchmark's own; one more warms up."`
 	Each    time.Duration `help:"Length of a turn, when not the benchmark's own."`
 	Workers int           `help:"Requests at a time, when not the benchmark's own."`
+	Queued  []int         `help:"Of match: orders in the hottest queue (1000,100000,2000000)."`
 	Profile string        `help:"Write a CPU profile of our last turn to this file." type:"path"`
 }
 
@@ -46,7 +48,15 @@ func (c *benchCmd) Run(ctx context.Context, out *output) error {
 		return err
 	}
 	out.log("starting services of our own")
-	p, err := startPlatform(ctx, platform.Options{Data: temp, NoTriggers: true})
+	o := platform.Options{Data: temp, NoTriggers: true}
+	if c.Name == "match" {
+		// From commit to commit, through NATS and the connector; nothing else runs.
+		o.NoTriggers, o.CommitTimes = false, true
+		if o.Stack, err = onlyTriggers("match"); err != nil {
+			return err
+		}
+	}
+	p, err := startPlatform(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -58,7 +68,7 @@ func (c *benchCmd) Run(ctx context.Context, out *output) error {
 		return serveFunction(name, c.Profile)
 	})
 	res, err := bench.Run(ctx, g, bench.Options{
-		Name: c.Name, Rounds: c.Rounds, Each: c.Each, Workers: c.Workers, Profile: c.Profile, Log: out.log,
+		Name: c.Name, Rounds: c.Rounds, Each: c.Each, Workers: c.Workers, Queued: c.Queued, Profile: c.Profile, Log: out.log,
 	})
 	if err != nil {
 		return err
@@ -70,6 +80,25 @@ func (c *benchCmd) Run(ctx context.Context, out *output) error {
 		return failed{1}
 	}
 	return nil
+}
+
+// onlyTriggers is stack.yml with the triggers of one function.
+func onlyTriggers(function string) (*stack.Services, error) {
+	root, err := platform.Root()
+	if err != nil {
+		return nil, err
+	}
+	s, err := platform.ReadStack(filepath.Join(root, "stack.yml"))
+	if err != nil {
+		return nil, err
+	}
+	for name, f := range s.Functions {
+		if name != function {
+			f.Annotations = nil
+			s.Functions[name] = f
+		}
+	}
+	return s, nil
 }
 
 // benchServeCmd is the process of one function, or of the echo function, under

@@ -50,9 +50,7 @@ func (a aftermath) Seated(ctx context.Context, sale int64) {
 	if err != nil {
 		slog.WarnContext(ctx, "match: pay not told, reconcile will", "sale", sale, "error", err)
 	}
-	if err := a.lines.Mirror(ctx, sale); err != nil {
-		slog.WarnContext(ctx, "match: the queues will know later", "sale", sale, "error", err)
-	}
+	a.lines.MirrorSoon(sale)
 }
 
 // Considered implements standby.Aftermath.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -113,9 +114,15 @@ type made struct {
 // makeSale makes an open screening with one class, by the catalog function. With
 // a draw the room's draw is open that long from now; with none it admits.
 func (g Ground) makeSale(ctx context.Context, seats int, draw time.Duration) (made, error) {
+	return g.makeRoute(ctx, seats, 1, party, draw)
+}
+
+// makeRoute is makeSale with more legs: of more than one it is a train. limit is
+// how many seats an account may have.
+func (g Ground) makeRoute(ctx context.Context, seats, legs, limit int, draw time.Duration) (made, error) {
 	opens, departs := time.Now().Add(-time.Second).UTC(), time.Now().Add(48*time.Hour).UTC()
 	ends := departs.Add(2 * time.Hour)
-	limit, seconds := party, int(draw/time.Second)
+	seconds := int(draw / time.Second)
 	d := catalog.Document{
 		Kind: catalog.Show, Title: "Benchmark", Number: "1", ServiceDate: departs.Format(time.DateOnly), Timezone: "UTC",
 		State: catalog.Open, Currency: "CAD", OpensAt: &opens, Gateways: []string{"sandbox"}, Test: true,
@@ -126,6 +133,18 @@ func (g Ground) makeSale(ctx context.Context, seats int, draw time.Duration) (ma
 		},
 		Classes: []catalog.Class{{ID: class, Title: "Standard", Stock: catalog.Numbered, Fare: catalog.Fare{Kind: catalog.PerLeg, Amounts: []int64{2500}}}},
 		Room:    &catalog.RoomWish{RoomSettings: catalog.RoomSettings{DrawOpensAt: &opens, DrawSeconds: &seconds}},
+	}
+	if legs > 1 {
+		d.Kind = catalog.Train
+	}
+	for leg := 1; leg < legs; leg++ { // an hour from stop to stop
+		at := departs.Add(time.Duration(leg) * time.Hour)
+		ends = at.Add(time.Hour)
+		d.Stops = slices.Insert(d.Stops, leg, catalog.Stop{
+			ID: strconv.Itoa(leg), Name: "Stop " + strconv.Itoa(leg), Timezone: "UTC", Arrives: &at, Departs: &at,
+		})
+		d.Stops[leg+1].ID, d.Stops[leg+1].Arrives = strconv.Itoa(leg+1), &ends
+		d.Classes[0].Fare.Amounts = append(d.Classes[0].Fare.Amounts, 2500)
 	}
 	var m made
 	for n := range seats {

@@ -49,6 +49,8 @@ type Options struct {
 
 	// Unsafe runs Postgres without fsync: for tests of rules only.
 	Unsafe bool
+	// CommitTimes makes Postgres keep the time of every commit.
+	CommitTimes bool
 
 	// Stack is what to serve; nil: the checkout's stack.yml.
 	Stack *stack.Services
@@ -228,7 +230,7 @@ func (p *Running) startServices(ctx context.Context, o Options) error {
 		})
 	} else {
 		g.Go(func() error {
-			options := services.PostgresOptions{Dir: filepath.Join(p.Data, "postgres"), Unsafe: o.Unsafe}
+			options := services.PostgresOptions{Dir: filepath.Join(p.Data, "postgres"), Unsafe: o.Unsafe, CommitTimes: o.CommitTimes}
 			s, err := services.StartPostgres(ctx, options)
 			if err != nil {
 				return err

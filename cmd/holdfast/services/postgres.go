@@ -37,6 +37,9 @@ type PostgresOptions struct {
 	Unsafe bool
 	// Connections bounds the connections; 0: 200.
 	Connections int
+	// CommitTimes keeps the time of every commit, for benchmarks that measure from
+	// one commit to another.
+	CommitTimes bool
 }
 
 // Postgres is a running server.
@@ -144,6 +147,9 @@ func (p *Postgres) launch(ctx context.Context, bin string, cred *syscall.Credent
 			settings[s] = "off"
 		}
 		settings["shared_buffers"] = "64MB"
+	}
+	if o.CommitTimes {
+		settings["track_commit_timestamp"] = "on"
 	}
 	args := []string{"-D", p.dataDir}
 	for name, value := range settings {

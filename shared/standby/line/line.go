@@ -72,7 +72,15 @@ const (
 
 	tombstone = 10 * time.Minute    // longer than any call may take
 	keep      = 40 * 24 * time.Hour // of a sale's markers after its queues were last tended
-	pageSize  = 1000                // orders read from Postgres, or moved in Redis, at once
+	// What follows a commit is gathered: many who join at once cost one look, and
+	// `match` scans for new orders ten times a second, not once for each of them.
+	nudgeEvery    = 100 * time.Millisecond
+	mirrorEvery   = 20 * time.Millisecond
+	mirrorMost    = 1000             // calls of Mirror that one run answers
+	mirrorFlights = 4                // runs at a time
+	mirrorTime    = 30 * time.Second // of a run
+
+	pageSize  = 1000 // orders read from Postgres, or moved in Redis, at once
 	leaseLife = time.Minute
 	fewOrders = 1000 // of a sale whose queues are built by whoever finds them missing
 )
@@ -93,6 +101,10 @@ type Options struct {
 // concurrent use.
 type Lines struct {
 	o Options
+
+	mirrors    *queue.Gather[int64, error]
+	mirrorSoon *soon
+	nudgeSoon  *soon
 
 	mu    sync.Mutex
 	known map[place]*entry
@@ -138,7 +150,11 @@ func New(o Options) *Lines {
 	if o.Refresh <= 0 {
 		o.Refresh = Refresh
 	}
-	return &Lines{o: o, known: map[place]*entry{}, split: map[place]bool{}}
+	l := &Lines{o: o, known: map[place]*entry{}, split: map[place]bool{}}
+	l.mirrors = queue.NewGather(mirrorMost, mirrorFlights, l.mirrorSales)
+	l.mirrorSoon = newSoon(mirrorEvery, l.mirrorLater)
+	l.nudgeSoon = newSoon(nudgeEvery, func(sale int64) { l.nudge(context.Background(), sale) })
+	return l
 }
 
 // Reachable says whether the queues can be reached now.
@@ -161,7 +177,7 @@ func (l *Lines) Queued(ctx context.Context, sale, number int64) {
 			slog.WarnContext(ctx, "standby: a pending order is left to reconcile", "sale", sale, "order", number, "error", err)
 		}
 	}
-	l.nudge(ctx, sale)
+	l.nudgeSoon.ask(sale)
 }
 
 // Gone is called after an order has left its queues.
@@ -169,7 +185,7 @@ func (l *Lines) Gone(ctx context.Context, sale, number int64) {
 	if err := l.Mirror(ctx, sale); err != nil {
 		slog.WarnContext(ctx, "standby: the order stays in the queues' mirror for a while", "sale", sale, "order", number, "error", err)
 	}
-	l.nudge(ctx, sale)
+	l.nudgeSoon.ask(sale)
 }
 
 // nudge tells `match` that a sale may have something due. It says whether the

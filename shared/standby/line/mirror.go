@@ -1,8 +1,10 @@
 package line
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 
@@ -32,10 +34,39 @@ const (
 // score, the others are taken out. It looks how things are, so it may run in many
 // replicas at once and again after a crash. Each batch of 100 costs Postgres two
 // reads and one write and Redis one call, two for a queue that was split a moment
-// ago. Errors: queue.ErrDown and Postgres's; the rows are then due again later.
+// ago. Calls that wait together are answered by one run that begins after them.
+// Errors: queue.ErrDown and Postgres's; the rows are then due again later.
 func (l *Lines) Mirror(ctx context.Context, sale int64) error {
-	_, err := l.mirrorDue(ctx, sale)
-	return err
+	failed, err := l.mirrors.Do(ctx, sale)
+	return cmp.Or(err, failed)
+}
+
+// MirrorSoon is Mirror for who does not wait for it: `match`, which has the next
+// seat to give.
+func (l *Lines) MirrorSoon(sale int64) { l.mirrorSoon.ask(sale) }
+
+func (l *Lines) mirrorLater(sale int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), mirrorTime)
+	defer cancel()
+	if err := l.Mirror(ctx, sale); err != nil {
+		slog.WarnContext(ctx, "standby: the queues will know later", "sale", sale, "error", err)
+	}
+}
+
+// mirrorSales is one run of gathered calls.
+func (l *Lines) mirrorSales(sales []int64) ([]error, error) {
+	errs, did := make([]error, len(sales)), map[int64]error{}
+	for i, sale := range sales {
+		err, ok := did[sale]
+		if !ok {
+			ctx, cancel := context.WithTimeout(context.Background(), mirrorTime)
+			_, err = l.mirrorDue(ctx, sale)
+			cancel()
+			did[sale] = err
+		}
+		errs[i] = err
+	}
+	return errs, nil
 }
 
 func (l *Lines) mirrorDue(ctx context.Context, sale int64) (outbox.Did, error) {
