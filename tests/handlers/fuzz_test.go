@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"handler/function/shared/account"
+	"handler/function/shared/id"
 )
 
 // rounds is how many mutated requests each base request gets. A longer run:
@@ -88,6 +90,23 @@ func (w *world) requests() []request {
 		"contact":    object{"email": "a@example.org", "phone": "+1 555 0100", "language": "en"}, "group": "g1",
 	}
 	booking := w.must(post("hold", customer, hold), "booking")
+	// Sold out: its one seat is held.
+	full := saleDocument(nil)
+	coach := full["coaches"].([]any)[0].(object)
+	coach["seats"] = coach["seats"].([]any)[:1]
+	soldOut := w.must(post("catalog", organiser, object{"sale": full}), "sale")
+	w.must(post("hold", w.token("bob", account.Customer), object{"sale": soldOut, "class": "second", "from": "A", "to": "C", "quantity": 1}), "booking")
+	standby := object{
+		"sale": soldOut, "classes": []any{"second"}, "from": "A", "to": "B", "quantity": 1, "together": true, "gateway": "sandbox",
+		"until": time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "return_url": "http://127.0.0.1/back",
+		"passengers": hold["passengers"], "contact": hold["contact"],
+	}
+	number, err := strconv.ParseInt(soldOut, 10, 64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	order := id.New(w.ring("id-key")).Order(id.OrderRef{Sale: number, Number: w.services.DB.QueueOrder(w.t, number, "ann", "second", 1, 2, 1),
+		From: 1, To: 2, Classes: []int{0}, Account: id.TagOf("ann")})
 	byNumber := object{"sale": sale, "class": "second", "from": "A", "to": "B", "seats": []any{"1-9A", "1-9B"}}
 	return []request{
 		get("catalog", nil, "kind=train&date="+time.Now().Add(48*time.Hour).UTC().Format(time.DateOnly)+"&from=A&to=C&q=Fuzz"),
@@ -112,6 +131,12 @@ func (w *world) requests() []request {
 		get("pay", customer, "payment=P0"),
 		{function: "confirm", method: http.MethodPost, query: url.Values{"gateway": {"sandbox"}}, body: object{"id": "e1", "type": "payment.succeeded", "payment": object{"reference": "r", "amount": 1, "currency": "CAD"}}},
 		post("release-event", customer, object{"type": "REFUND", "booking": booking, "preview": true}),
+		post("standby", customer, standby),
+		get("standby", customer, "order="+order),
+		get("standby", customer, ""),
+		post("standby", customer, object{"order": order, "cancel": true}),
+		post("match", nil, object{"sale": soldOut}),
+		{function: "pay", method: http.MethodPost, header: http.Header{"X-Topic": {"order.matched.0"}}, body: object{"sale": soldOut}},
 		get("ticket", customer, "booking="+booking),
 		post("ticket", gate, object{"scan": "HF1.xyz", "scan_id": "s1"}),
 		post("reconcile", nil, object{}),
