@@ -1,6 +1,7 @@
 // One booking: its state, tickets, history, and letting go.
 import { generate } from "./lean-qr.js";
 import { get, post } from "./api.js";
+import { exchange } from "./exchange.js";
 import { has, t } from "./text.js";
 import { $, busy, explain, h, historyLines, link, load, money, notice, poll, query, saleHead, saleOf, show, signedIn } from "./ui.js";
 
@@ -8,6 +9,7 @@ const badges = { held: "warn", booked: "good", expired: "bad", lost: "bad" };
 let id = query.get("booking");
 let booking, sale;
 let ticketShown = "";
+let again;
 
 /** A QR drawn as one path, with the quiet zone of four modules that scanners want. */
 function qr(text, label) {
@@ -74,6 +76,7 @@ function render() {
   ].filter(Boolean).flat());
   const does = {
     booked: () => [file("application/pdf", `${booking.locator}.pdf`, t("booking.pdf")), file("text/calendar", `${booking.locator}.ics`, t("booking.calendar")),
+      booking.seats?.length ? h("button.second", { type: "button", click: (event) => exchange(event.target, booking, sale, exchanged) }, t("booking.exchange")) : null,
       h("button.bad", { type: "button", click: (event) => preview(event.target) }, t("booking.cancel"))],
     held: () => [h("a.button", { href: link("pay", { booking: booking.booking }) }, t("booking.to_pay"))],
   };
@@ -82,6 +85,15 @@ function render() {
     show($("#does"), does[booking.state]?.() ?? []);
   }
   show($("#history"), historyLines(booking.history));
+}
+
+/** After an exchange: the tickets are new. */
+async function exchanged() {
+  ticketShown = "";
+  show($("#tickets"));
+  await read();
+  notice(t("exchange.done"), "good");
+  again();
 }
 
 /** Letting go of a booking: first what it would give back, then the deed. */
@@ -112,7 +124,7 @@ async function read() {
 load(async () => {
   if (!signedIn()) return;
   await read();
-  poll(async () => {
+  again = poll(async () => {
     try {
       await read();
     } catch (problem) {

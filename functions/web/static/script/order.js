@@ -20,7 +20,7 @@ const set = (selector, text) => {
 function position() {
   const p = order.position;
   if (!p) return { text: t(order.state === "pending" ? "order.text.pending" : "order.unknown") };
-  if (p.exact) return { label: t("order.your_number"), big: p.exact.toLocaleString(document.documentElement.lang), text: t("order.exact", { n: p.exact }) };
+  if (p.exact) return { label: t("room.your_place"), big: p.exact.toLocaleString(document.documentElement.lang), text: t("order.exact", { n: p.exact }) };
   if (p.within) return { text: t("order.within", { n: p.within }) };
   if (typeof p.wait_seconds === "number") return { text: t("order.wait", { time: about(p.wait_seconds) }) };
   return { text: t("order.no_estimate") };
@@ -35,14 +35,18 @@ function words() {
       return { ...position(), wait: t("order.by_itself") };
     case "booked": {
       const seats = booking?.seats?.length ? seatWords(sale, booking.class, booking.seats) : "";
-      return { label: t("order.matched"), big: seats && seats[0].toLocaleUpperCase() + seats.slice(1), text: seats ? t("order.text.booked", { seats }) : t("order.text.booked_soon") };
+      return { big: seats && seats[0].toLocaleUpperCase() + seats.slice(1), text: seats ? t("order.text.booked", { seats }) : t("order.text.booked_soon") };
     }
     case "matched":
-      return { label: t("order.matched"), text: t("order.text.matched") };
+      return { text: t("order.text.matched") };
     case "authorising":
       return { text: t("order.text.authorising"), wait: order.authorise_by ? t("order.authorise_by", { time: hereTime(order.authorise_by) }) : "" };
+    case "cancelled":
+      return order.reason === "left by its holder" ? { text: t("order.text.left") } : { text: t("order.text.cancelled"), wait: reason };
+    case "expired":
+      return { text: t("order.text.expired"), wait: order.reason === "no seat came free in time" ? "" : reason };
     default:
-      return { text: t(`order.text.${order.state}`), wait: order.state === "cancelling" ? "" : reason };
+      return { text: t(`order.text.${order.state}`) };
   }
 }
 
@@ -66,7 +70,8 @@ function render() {
   }
   facts();
   why();
-  show($("#history"), historyLines(order.history));
+  // A booking's words for these two would be wrong for an order.
+  show($("#history"), historyLines(order.history?.map((one) => ["cancelled", "expired"].includes(one.what) ? { ...one, what: `order ${one.what}` } : one)));
 }
 
 function does() {
@@ -92,14 +97,12 @@ const title = (name) => sale.classes.find((one) => one.class === name)?.title ??
 
 function facts() {
   const fact = (name, value) => value && [h("dt", t(name)), h("dd", value)];
-  const price = money(order.price);
-  const live = !ended.includes(order.state) && order.state !== "authorising";
+  const sum = { authorising: "order.at_most", booked: "booking.price", cancelled: "", expired: "" }[order.state] ?? "order.reserved";
   show($("#facts"), [
     fact("order.classes", order.classes.map(title).join(", ")),
     fact("order.quantity", t("standby.seats", { n: order.quantity }) + (order.together && order.quantity > 1 ? `, ${t("seats.together")}` : "")),
     fact("order.until", !ended.includes(order.state) && hereTime(order.until)),
-    fact(live ? "order.reserved" : "order.at_most", price),
-    fact("booking.price", booking && money(booking.price)),
+    sum && fact(sum, money(order.price)),
     fact("booking.passengers", (order.passengers ?? []).map((one) => one.name).filter(Boolean).join(", ")),
     fact("booking.contact", [order.contact?.email, order.contact?.phone].filter(Boolean).join(", ")),
   ].filter(Boolean).flat());
@@ -119,7 +122,7 @@ function why() {
   $("#why").dataset.shown = key;
   const reason = `order.reason.${w.reason}`;
   show($("#why-text"), [
-    h("p", t("order.last", { time: hereTime(w.at), event: has(`order.event.${w.event}`) ? t(`order.event.${w.event}`) : w.event }), way(w) ? ` ${t("order.free", { way: way(w) })}` : ""),
+    h("p", t("order.last", { class: title(w.class), time: hereTime(w.at), event: has(`order.event.${w.event}`) ? t(`order.event.${w.event}`) : w.event }), way(w) ? ` ${t("order.free", { way: way(w) })}` : ""),
     h("p", h("b", has(reason) ? t(reason, { n: order.quantity }) : order.ahead_explained ?? "")),
     w.served?.length ? h("p.small", t("order.went_to"), " ", w.served.map((one) => [t("standby.seats", { n: one.quantity }), way(one)].filter(Boolean).join(", ")).join("; ")) : null,
   ]);
@@ -147,9 +150,9 @@ async function round() {
   }
   if (ended.includes(order.state)) return null;
   const soon = ["authorising", "matched", "cancelling"].includes(order.state);
-  // Positions are at most five seconds old, so asking more often would tell nothing.
-  const wait = document.visibilityState !== "visible" ? 30_000 : soon ? 1500 : 5000;
-  return Math.max(1000, order.poll_after_ms ?? wait) * (0.9 + Math.random() * 0.2);
+  // Positions are some seconds old in every replica, so asking more often would tell nothing.
+  const wait = document.visibilityState !== "visible" ? 30_000 : order.poll_after_ms ?? (soon ? 1500 : 5000);
+  return Math.max(1000, wait) * (0.9 + Math.random() * 0.2);
 }
 
 $("#cancel-no").addEventListener("click", () => $("#cancel").close());

@@ -1,35 +1,12 @@
 // One sale: the interval and the class, what is left, when it opens, and the way on.
 import { get, now } from "./api.js";
 import { t } from "./text.js";
-import { $, countdown, dayTime, explain, fare, go, h, hereTime, invitation, load, money, poll, query, roomOf, saleOf, show, waitable } from "./ui.js";
+import { $, countdown, dayTime, explain, fare, go, h, hereTime, invitation, journey, load, money, poll, query, roomOf, saleOf, show, waitable } from "./ui.js";
 
 const form = $("#choose");
 let sale;
 let lefts = new Map(); // class → seats left for the interval
 let picked = query.get("class"); // what the person chose; null: the page chooses
-
-const canBoard = (stop, i) => i < sale.stops.length - 1 && stop.board !== "no";
-const canAlight = (stop, i) => i > 0 && stop.alight !== "no";
-const label = (stop, time) => [stop.name, dayTime(time, stop.timezone)].filter(Boolean).join(" · ");
-
-function stops() {
-  const { from, to } = form.elements;
-  show(from, sale.stops.map((stop, i) => canBoard(stop, i) && h("option", { value: stop.id }, label(stop, stop.departs ?? stop.arrives))));
-  if (query.get("from")) from.value = query.get("from");
-  if (from.selectedIndex < 0) from.selectedIndex = 0;
-  ends();
-  if (query.get("to") && [...to.options].some((one) => one.value === query.get("to"))) to.value = query.get("to");
-}
-
-/** Only stops after the chosen start; the last choice stays where it can. */
-function ends() {
-  const { from, to } = form.elements;
-  const before = to.value;
-  const first = sale.stops.findIndex((stop) => stop.id === from.value);
-  const later = sale.stops.filter((stop, i) => i > first && canAlight(stop, i));
-  show(to, later.map((stop) => h("option", { value: stop.id }, label(stop, stop.arrives ?? stop.departs))));
-  to.value = later.some((stop) => stop.id === before) ? before : later.at(-1)?.id;
-}
 
 let asked = 0;
 async function classes() {
@@ -97,7 +74,6 @@ function state() {
 }
 
 form.addEventListener("change", (event) => {
-  if (event.target.name === "from") ends();
   if (event.target.name !== "class") return classes();
   picked = event.target.value;
   wait();
@@ -116,7 +92,7 @@ load(async () => {
   document.title = `${sale.title} · Holdfast`;
   const train = sale.stops.length > 2 || sale.kind !== "show";
   document.querySelectorAll("[data-train]").forEach((one) => (one.hidden = !train));
-  stops();
+  journey(form, sale, query.get("from"), query.get("to"));
   state();
   const first = sale.stops[0];
   const fact = (name, value) => value && [h("dt", t(name)), h("dd", value)];

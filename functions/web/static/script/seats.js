@@ -2,7 +2,7 @@
 import { account, get, now, place, post } from "./api.js";
 import { has, t } from "./text.js";
 import {
-  $, busy, contactIn, countdown, fare, go, h, invitation, link, load, money, notice, placesOf, poll, query, roomOf, saleHead, saleOf, say, show, signedIn, waitable,
+  $, busy, contactIn, countdown, fare, go, h, invitation, link, load, money, notice, placesOf, poll, query, roomOf, saleHead, saleOf, say, show, signedIn, unpack, waitable,
 } from "./ui.js";
 
 const form = $("#form");
@@ -19,12 +19,6 @@ const buttons = new Map(); // seat name → its button
 const one = () => sale.classes.find((each) => each.class === form.elements.class.value);
 const numbered = () => one().stock === "numbered";
 const quantity = () => Number(form.elements.quantity.value);
-
-/** unpack reads two bits a seat, the first seat in the lowest bits of the first byte. */
-function unpack(text, n) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  return Array.from({ length: n }, (_, i) => (bytes[i >> 2] >> ((i & 3) * 2)) & 3);
-}
 
 function words(seat, state) {
   const about = (seat.attributes ?? []).filter((name) => has(`seat.${name}`)).map((name) => t(`seat.${name}`));

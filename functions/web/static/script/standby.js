@@ -31,7 +31,7 @@ function classes() {
       type: "button", "data-up": one.class, "aria-label": t("standby.up", { name: one.title }), click: () => prefer(one),
     }, "↑");
     return h("li", h("label.check", input, h("span", h("b", one.title), price ? ` · ${money(price)}` : "",
-      onSale(one) ? [" ", h("a", { href: seatsLink(one) }, t("left.some", { n: lefts.get(one.class) }))] : "")), up);
+      onSale(one) ? [" ", h("a", { href: seatsLink(one) }, t("standby.buy", { n: lefts.get(one.class) }))] : "")), up);
   }));
   if (focused) [...document.querySelectorAll("[data-up]")].find((each) => each.dataset.up === focused)?.focus();
   const price = reserved();

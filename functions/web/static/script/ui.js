@@ -203,6 +203,31 @@ export function placesOf(sale, name) {
     .flatMap((coach) => coach.seats.map((seat) => ({ ...seat, coach: coach.coach, name: coach.coach ? `${coach.coach}-${seat.seat}` : seat.seat })));
 }
 
+const stopLabel = (stop, time) => [stop.name, dayTime(time, stop.timezone)].filter(Boolean).join(" · ");
+
+/** journey fills a form's choices `from` and `to` with the stops where one may board and, later than that, alight. */
+export function journey(form, sale, start, end) {
+  const { from, to } = form.elements;
+  show(from, sale.stops.slice(0, -1).filter((stop) => stop.board !== "no").map((stop) => h("option", { value: stop.id }, stopLabel(stop, stop.departs ?? stop.arrives))));
+  if (start) from.value = start;
+  if (from.selectedIndex < 0) from.selectedIndex = 0;
+  // Only stops after the chosen start; the last choice stays where it can.
+  const ends = (before) => {
+    const first = sale.stops.findIndex((stop) => stop.id === from.value);
+    const later = sale.stops.filter((stop, i) => i > first && stop.alight !== "no");
+    show(to, later.map((stop) => h("option", { value: stop.id }, stopLabel(stop, stop.arrives ?? stop.departs))));
+    to.value = later.some((stop) => stop.id === before) ? before : later.at(-1)?.id;
+  };
+  ends(end);
+  from.onchange = () => ends(to.value); // before the form hears of it
+}
+
+/** unpack reads a map's two bits a seat, the first seat in the lowest bits of the first byte: 0 free, 1 held, 2 booked. */
+export function unpack(text, n) {
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  return Array.from({ length: n }, (_, i) => (bytes[i >> 2] >> ((i & 3) * 2)) & 3);
+}
+
 /** fare is the price of one seat of a class for an interval, where the list of prices has it. */
 export function fare(sale, one, from, to) {
   const pair = (one.prices ?? []).find((price) => price.from === from && price.to === to);
