@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sort"
 	"strconv"
@@ -161,6 +162,9 @@ func (l *Lines) fly(ctx context.Context, e *entry, done chan struct{}, now time.
 	if errors.Is(err, errOtherMode) && (last == nil || now.Sub(last.at) >= 2*l.o.Refresh) {
 		// It was split, or has come together, since this replica last looked.
 		snap, scores, err = l.read(ctx, e.place, ask, now)
+	}
+	if err != nil && !errors.Is(err, errOtherMode) {
+		slog.DebugContext(ctx, "standby: a queue could not be read", "sale", e.sale, "queue", e.name(), "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
