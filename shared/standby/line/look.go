@@ -27,9 +27,8 @@ const (
 	readTime    = 2 * time.Second // of one read, whoever waits for it
 )
 
-// How a queue is kept.
+// How a queue is kept, where it is not simply whole.
 const (
-	modeWhole     = "whole"
 	modeDue       = "due"
 	modeSplitting = "splitting"
 	modeSplit     = "split"

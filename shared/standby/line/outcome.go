@@ -103,8 +103,8 @@ func heard(values []string) []Outcome {
 }
 
 // why explains to the order with this score in queue q what became of the last
-// release that touched its interval; nil when there is none. ahead is how many
-// stand before it, and tenth says whether `match` looks so far.
+// release that touched its interval; nil when there is none. lookedAt says whether it
+// is among the first of its queue, which are all that `match` looks at.
 func why(said []Outcome, q Queue, score int64, lookedAt bool) *Why {
 	for _, o := range said {
 		for _, g := range o.Gaps {
