@@ -14,6 +14,7 @@ import (
 	"handler/function/shared/booking"
 	"handler/function/shared/event"
 	"handler/function/shared/outbox"
+	"handler/function/shared/payment"
 )
 
 // background is what runs beside the clients: `match`, `pay` and `ticket` at
@@ -97,7 +98,7 @@ func (w *world) fated(rng *rand.Rand, do func(ctx context.Context, r *replica) e
 		ctx, cancel = fated(ctx, rng)
 		defer cancel()
 	}
-	w.work(func() error { return do(ctx, w.replicas[rng.IntN(len(w.replicas))]) })
+	w.work("", func() error { return do(ctx, w.replicas[rng.IntN(len(w.replicas))]) })
 }
 
 func (w *world) match(ctx context.Context, r *replica) error {
@@ -167,7 +168,7 @@ const mostRounds = 40
 
 // drain lets time pass until nothing is due, with a gateway that works, and then
 // closes the gate: nobody is at work. The caller opens it again.
-func (w *world) drain() {
+func (w *world) drain(c *checker) {
 	w.Helper()
 	w.deaf.Store(0)
 	var due []string
@@ -177,11 +178,14 @@ func (w *world) drain() {
 		w.exec(`UPDATE payment SET ask_at = clock_timestamp() WHERE ask_at IS NOT NULL`)
 		w.exec(`UPDATE gateway_event SET due_at = clock_timestamp() WHERE applied_at IS NULL`)
 		for _, r := range w.replicas {
-			w.work(func() error { return w.tick(w.ctx, r) })
-			w.work(func() error { return w.reconcile(w.ctx, r) })
+			w.work("", func() error { return w.tick(w.ctx, r) })
+			w.work("", func() error { return w.reconcile(w.ctx, r) })
 		}
 		w.shut()
 		if due = w.due(); len(due) == 0 {
+			due = w.inTheAir(c)
+		}
+		if len(due) == 0 {
 			return
 		}
 		w.open()
@@ -210,4 +214,18 @@ func (w *world) due() []string {
 		UNION ALL SELECT 'a backend is at work: ' || left(query, 60) FROM pg_stat_activity
 			WHERE datname = current_database() AND usename = 'holdfast_app' AND state <> 'idle'
 		LIMIT 20`)
+}
+
+// inTheAir are payments that the gateway has charged or authorised, and we do not
+// know it yet: its webhook is on its way.
+func (w *world) inTheAir(c *checker) []string {
+	var all []string
+	ours := w.payments()
+	for key, p := range c.atGateway() {
+		is := ours[paymentOf(w, p)]
+		if is.step != "settled" && (p.Status == payment.Succeeded || p.Status == payment.Authorised && is.orderState == "authorising") {
+			all = append(all, fmt.Sprintf("%s is %s at the gateway, and %s with us", key, p.Status, is.step))
+		}
+	}
+	return all
 }

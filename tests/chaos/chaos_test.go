@@ -45,29 +45,39 @@ func (w *world) chaos(ops, segment int, seed uint64) (*checker, []*client) {
 		clients = append(clients, newClient(w, n, seed))
 	}
 	c := newChecker(w)
-	for ops > 0 {
+	// quiet ends a segment.
+	quiet := func(n int, began time.Time, b *background) bool {
+		worked := time.Since(began)
+		b.stop()
+		w.drain(c)
+		drained := time.Now()
+		c.segment(clients)
+		w.holdFor(float64(n) / worked.Seconds())
+		w.exec(`ANALYZE`) // as autovacuum does, in its time
+		w.open()
+		w.Logf("segment of %d operations: %v, drained and checked in %v and %v, holds of %d s", n, worked.Round(time.Millisecond),
+			drained.Sub(began.Add(worked)).Round(time.Millisecond), time.Since(drained).Round(time.Millisecond), w.hold)
+		return len(c.faults) == 0 && !w.Failed()
+	}
+	began, b := time.Now(), w.begin(rng)
+	var filled atomic.Int64
+	var wait sync.WaitGroup
+	for _, cl := range clients {
+		wait.Go(func() { filled.Add(int64(cl.fill())) })
+	}
+	wait.Wait()
+	ops -= int(filled.Load())
+	for fine := quiet(int(filled.Load()), began, b); fine && ops > 0; {
 		n := min(ops, segment)
 		ops -= n
-		b := w.begin(rng)
+		began, b = time.Now(), w.begin(rng)
 		var left atomic.Int64
 		left.Store(int64(n))
-		var wait sync.WaitGroup
 		for _, cl := range clients {
 			wait.Go(func() { cl.run(&left) })
 		}
-		began := time.Now()
 		wait.Wait()
-		clientsDone := time.Now()
-		b.stop()
-		w.drain()
-		drained := time.Now()
-		c.segment(clients)
-		w.open()
-		w.Logf("segment of %d: clients %v, drain %v, check %v", n, clientsDone.Sub(began).Round(time.Millisecond), drained.Sub(clientsDone).Round(time.Millisecond),
-			time.Since(drained).Round(time.Millisecond))
-		if len(c.faults) > 0 || w.Failed() {
-			break
-		}
+		fine = quiet(n, began, b)
 	}
 	return c, clients
 }

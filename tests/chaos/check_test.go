@@ -2,7 +2,9 @@ package chaos
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,13 +26,14 @@ type checker struct {
 	begun   int64 // when the segment began
 	strips  map[int]model.Strip
 	known   map[int64]*kept // bookings that may still change
+	numbers map[string]int  // of seats, by name
 	release int64           // the last release read
 	freed   map[int][]freed // by seat
-	orders  map[int64]order // that wait
-	left    map[int64]bool
+	left    map[int64]int64 // orders that were left, and when that was said
 	faults  []found
-	checked int // operations of seats that went through the model
-	first   int // holds that were looked at for standby first
+	final   map[string]bool // payments that nothing can happen to any more, by key
+	checked int             // operations of seats that went through the model
+	first   int             // holds that were looked at for standby first
 }
 
 // found is one thing that is wrong, and which check saw it.
@@ -64,6 +67,7 @@ type row struct {
 type happened struct {
 	At   time.Time `json:"at"`
 	What string    `json:"what"`
+	Why  string    `json:"why"`
 }
 
 // freed is a release row.
@@ -88,7 +92,7 @@ type order struct {
 }
 
 func newChecker(w *world) *checker {
-	c := &checker{w: w, strips: map[int]model.Strip{}, known: map[int64]*kept{}, freed: map[int][]freed{}, orders: map[int64]order{}, left: map[int64]bool{}}
+	c := &checker{w: w, strips: map[int]model.Strip{}, known: map[int64]*kept{}, freed: map[int][]freed{}, final: map[string]bool{}, left: map[int64]int64{}}
 	c.begun = now()
 	for n, s := range c.read() {
 		c.strips[n] = s
@@ -193,6 +197,13 @@ func (c *checker) segment(clients []*client) {
 	spans := w.spans.take()
 	slices.SortFunc(spans, func(a, b span) int { return int(min(max(a.from-b.from, -1), 1)) })
 	c.readReleases()
+	c.numbers = map[string]int{}
+	for _, p := range read(w, pgx.RowToStructByPos[struct {
+		Name   string
+		Number int
+	}], `SELECT name, number FROM seat_place WHERE sale_id = $1`, w.sale) {
+		c.numbers[p.Name] = p.Number
+	}
 	strips := c.read()
 	readAt := now()
 	bookings := c.bookings()
@@ -203,9 +214,7 @@ func (c *checker) segment(clients []*client) {
 	for _, cl := range clients {
 		told, looks, died = append(told, cl.seen...), append(looks, cl.looks...), append(died, cl.died...)
 		cl.seen, cl.looks, cl.died = nil, nil, nil
-		for n := range cl.left {
-			c.left[n] = true
-		}
+		maps.Copy(c.left, cl.left)
 	}
 
 	ops := c.operations(bookings, told, died, spans, readAt)
@@ -222,7 +231,7 @@ func (c *checker) segment(clients []*client) {
 	c.ordersRight(orders, bookings)
 	c.fair(orders)
 	c.stranded(orders, strips)
-	c.books(bookings, orders)
+	c.books(bookings)
 	c.mirror(orders)
 	report, err := audit.Run(w.ctx, w.services.DB.Owner, w.sale, nil)
 	if err != nil {
@@ -242,16 +251,17 @@ func (c *checker) segment(clients []*client) {
 	c.handOver(clients, orders, bookings)
 }
 
-// until is when whoever was at work at a moment had ended: what they did is done
-// by then.
-func until(spans []span, at int64) int64 {
+// until is when whoever was at work at a moment had ended: what they did to a
+// booking of this account is done by then.
+func until(spans []span, at int64, account string) int64 {
 	end := int64(0)
 	for _, s := range spans {
 		if s.from > at+1 {
 			break
 		}
-		if s.to >= at {
-			end = max(end, s.to)
+		mine := s.account == "" || s.account == account
+		if mine && s.unsure >= at {
+			end = max(end, s.unsure)
 		}
 	}
 	return end
@@ -267,18 +277,13 @@ func (c *checker) operations(bookings []row, told []seen, died []tryout, spans [
 		if said[s.booking] == nil {
 			said[s.booking] = map[string]seen{}
 		}
-		if _, twice := said[s.booking][s.what]; twice && s.what != "exchanged" {
+		if s.what == "exchanged" { // as often as somebody likes
+			s.what += fmt.Sprint(" ", s.span.from)
+		}
+		if _, twice := said[s.booking][s.what]; twice {
 			c.fault("told", "booking %d was said to be %s twice", s.booking, s.what)
 		}
 		said[s.booking][s.what] = s
-	}
-	swaps := map[int64][]freed{} // the old seats of exchanges
-	for _, list := range c.freed {
-		for _, f := range list {
-			if f.event == "RESCHEDULE" && f.at > c.begun-1 {
-				swaps[f.booking] = append(swaps[f.booking], f)
-			}
-		}
 	}
 	known := map[int64]*kept{}
 	for _, b := range bookings {
@@ -298,7 +303,7 @@ func (c *checker) operations(bookings []row, told []seen, died []tryout, spans [
 				delete(said[b.number], what)
 				return s.span.from, s.span.to
 			}
-			end := until(spans, at)
+			end := until(spans, at, b.account)
 			if end == 0 {
 				c.fault("told", "booking %d became %s at %d, when nobody was at work", b.number, what, at)
 				end = unknown
@@ -311,10 +316,10 @@ func (c *checker) operations(bookings []row, told []seen, died []tryout, spans [
 				continue // ended before this segment
 			}
 			was = &kept{from: b.from, to: b.to, seats: b.seats}
-			if olds := group(swaps[b.number]); len(olds) > 0 {
+			if olds := c.olds(b.history); len(olds) > 0 {
 				was.from, was.to, was.seats = olds[0].from, olds[0].to, olds[0].seats
 			}
-			was.ends = b.made + holdSeconds*1_000_000
+			was.ends = b.made + int64(c.w.hold)*1_000_000
 			if b.origin == "house" {
 				was.ends = b.ends
 			}
@@ -333,7 +338,7 @@ func (c *checker) operations(bookings []row, told []seen, died []tryout, spans [
 			add(model.Extend, was.from, was.to, was.seats, b.ends, max(b.made, c.begun), unknown)
 		}
 		at := *was
-		olds := group(swaps[b.number])
+		olds := c.olds(b.history[was.lines:])
 		for _, l := range b.history[was.lines:] {
 			moment := l.At.UnixMicro()
 			switch l.What {
@@ -350,16 +355,21 @@ func (c *checker) operations(bookings []row, told []seen, died []tryout, spans [
 				call, ret := when("returned", moment)
 				add(model.Free, at.from, at.to, at.seats, 0, call, ret)
 			case "exchanged":
-				if len(olds) == 0 || olds[0].from != at.from || olds[0].to != at.to || !slices.Equal(olds[0].seats, at.seats) {
-					c.fault("told", "booking %d was exchanged, and its old seats %v were not released: %+v", b.number, at, olds)
-					continue
+				if olds[0].from != at.from || olds[0].to != at.to || !slices.Equal(olds[0].seats, at.seats) {
+					c.fault("told", "booking %d had %+v, and its exchange says %+v", b.number, at, olds[0])
 				}
 				olds = olds[1:]
 				next := kept{from: b.from, to: b.to, seats: b.seats}
 				if len(olds) > 0 {
 					next = olds[0]
 				}
-				call, ret := when("exchanged", moment)
+				what := "exchanged"
+				for k, s := range said[b.number] {
+					if strings.HasPrefix(k, what) && s.span.from <= moment && moment <= s.span.to {
+						what = k
+					}
+				}
+				call, ret := when(what, moment)
 				c.swap(ops, b.number, at, next, call, min(ret, readAt))
 				at = next
 			}
@@ -377,20 +387,23 @@ func (c *checker) operations(bookings []row, told []seen, died []tryout, spans [
 	return ops
 }
 
-// group joins the release rows of exchanges, one row a seat, into their old seats.
-func group(rows []freed) (olds []kept) {
-	slices.SortFunc(rows, func(a, b freed) int { return int(a.id - b.id) })
-	last := int64(0)
-	for _, f := range rows {
-		if f.at != last {
-			olds = append(olds, kept{from: f.from, to: f.to})
-			last = f.at
+// olds are what a booking had before each of its exchanges: "second, 0 to 3, 2-1A 2-1B".
+func (c *checker) olds(history []happened) (olds []kept) {
+	for _, l := range history {
+		if l.What != "exchanged" {
+			continue
 		}
-		k := &olds[len(olds)-1]
-		k.seats = append(k.seats, f.seat)
-	}
-	for i := range olds {
-		slices.Sort(olds[i].seats)
+		part := strings.Split(l.Why, ", ")
+		var k kept
+		if _, err := fmt.Sscanf(part[1], "%d to %d", &k.from, &k.to); err != nil {
+			c.w.Fatalf("%q: %v", l.Why, err)
+		}
+		k.from++
+		for _, name := range strings.Fields(part[2]) {
+			k.seats = append(k.seats, c.numbers[name])
+		}
+		slices.Sort(k.seats)
+		olds = append(olds, k)
 	}
 	return olds
 }
@@ -489,24 +502,30 @@ func (c *checker) standbyFirst(told []seen, orders []order, spans []span) {
 		}
 		waits := slices.ContainsFunc(orders, func(o order) bool {
 			return o.queued > 0 && o.queued < h.span.from && (o.gone == 0 || o.gone > h.span.to) && slices.Contains(o.classes, h.class) &&
-				until(spans, o.queued) < h.span.from
+				until(spans, o.queued, o.account) < h.span.from
 		})
 		if !waits {
 			continue
 		}
 		for _, seat := range h.seats {
 			c.first++
-			last := freed{}
-			for _, f := range c.freed[seat] {
-				if f.at < h.span.from && f.from <= h.to && h.from <= f.to && f.at > last.at && f.booking != h.booking {
-					last = f
+			for leg := h.from; leg <= h.to; leg++ {
+				if slices.Contains(h.had, seat) && h.hadFrom <= leg && leg <= h.hadTo {
+					continue // it had this one
 				}
-			}
-			if last.at != 0 && !slices.ContainsFunc(c.freed[seat], func(f freed) bool {
-				return f.doneAt >= last.at-slack && f.doneAt <= h.span.to
-			}) {
-				c.fault("standby first", "booking %d got legs %d..%d of seat %d, which came free (%s of %d, %d..%d) %d us before, and match had not passed them by",
-					h.booking, h.from, h.to, seat, last.event, last.booking, last.from, last.to, h.span.from-last.at)
+				last := freed{}
+				for _, f := range c.freed[seat] {
+					if f.at < h.span.from && f.from <= leg && leg <= f.to && f.at > last.at {
+						last = f
+					}
+				}
+				if last.at != 0 && !slices.ContainsFunc(c.freed[seat], func(f freed) bool {
+					return f.doneAt >= last.at-slack && f.doneAt <= h.span.to
+				}) {
+					c.fault("standby first", "booking %d got leg %d of seat %d, which came free (%s of %d, %d..%d) %d us before, and match had not passed it by",
+						h.booking, leg, seat, last.event, last.booking, last.from, last.to, h.span.from-last.at)
+					break
+				}
 			}
 		}
 	}
@@ -530,7 +549,8 @@ func (c *checker) ordersRight(orders []order, bookings []row) {
 			c.fault("orders", "order %d (%s) stands %d times in the queues, and has %d classes", o.number, o.state, queued[o.number], want)
 		}
 		delete(queued, o.number)
-		if c.left[o.number] && (o.state != "cancelled" || o.booking != 0) {
+		// Who was matched and not charged may leave all the same.
+		if at, left := c.left[o.number]; left && (o.state != "cancelled" || o.matched > at) {
 			c.fault("orders", "order %d was left, and is %s with booking %d", o.number, o.state, o.booking)
 		}
 		if o.booking == 0 {
@@ -545,7 +565,7 @@ func (c *checker) ordersRight(orders []order, bookings []row) {
 			continue // it ended before this segment
 		}
 		fare := o.fares[max(0, slices.Index(o.classes, o.class))]
-		if b.origin != "match" || b.account != o.account || b.class != o.class || b.quantity != o.quantity || b.amount != fare {
+		if b.origin != "match" || b.account != o.account || b.quantity != o.quantity || b.amount != fare {
 			c.fault("orders", "order %+v has the booking %+v", o, b)
 		}
 		if ok := map[string]bool{"booked": true, "cancelled": true}[b.state]; ok != (o.state == "booked") {
@@ -627,57 +647,77 @@ func (c *checker) stranded(orders []order, strips map[int]model.Strip) {
 	}
 }
 
-// books asks the gateway about every payment that was ever asked for, by its key,
-// and compares with what is booked and who waits.
-func (c *checker) books(bookings []row, orders []order) {
-	w := c.w
-	type paid struct {
-		booking, order     int64
-		orderState, booked string
-		amount             int64
-	}
+// paid is a payment as we have it.
+type paid struct {
+	booking, order           int64
+	step, orderState, booked string
+}
+
+func (w *world) payments() map[uuid.UUID]paid {
 	ours := map[uuid.UUID]paid{}
 	for _, p := range read(w, func(r pgx.CollectableRow) (p struct {
 		id uuid.UUID
 		paid
 	}, err error) {
-		err = r.Scan(&p.id, &p.booking, &p.order, &p.orderState, &p.booked, &p.amount)
+		err = r.Scan(&p.id, &p.booking, &p.order, &p.step, &p.orderState, &p.booked)
 		return p, err
-	}, `SELECT p.payment_id, COALESCE(p.booking, 0), COALESCE(p.standby_order, 0), COALESCE(o.state, ''), COALESCE(b.state, ''), COALESCE(b.amount, 0)
+	}, `SELECT p.payment_id, COALESCE(p.booking, 0), COALESCE(p.standby_order, 0), p.step, COALESCE(o.state, ''), COALESCE(b.state, '')
 		FROM payment p LEFT JOIN booking b ON b.sale_id = p.sale_id AND b.number = p.booking
 		LEFT JOIN standby_order o ON o.sale_id = p.sale_id AND o.number = p.standby_order WHERE p.sale_id = $1`, w.sale) {
 		ours[p.id] = p.paid
 	}
+	return ours
+}
+
+// paymentOf is our id of a payment of the gateway; nil where it has none of ours.
+func paymentOf(w *world, p sandbox.Payment) uuid.UUID {
+	_, id, err := w.replicas[0].ids.ParsePayment(p.Metadata[sandbox.MetadataPayment])
+	if err != nil {
+		return uuid.Nil
+	}
+	return id
+}
+
+// atGateway asks the gateway about every payment that was ever asked for, by its
+// key, but for those that nothing can happen to any more.
+func (c *checker) atGateway() map[string]sandbox.Payment {
+	w := c.w
 	w.till.mu.Lock()
 	keys := slices.Clone(w.till.keys)
 	w.till.mu.Unlock()
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	keeps := map[int64]int64{} // booking → what the gateway keeps for it
-	var total, fares int64
+	all := map[string]sandbox.Payment{}
 	for _, key := range keys {
+		if _, asked := all[key]; asked || c.final[key] {
+			continue
+		}
 		var p sandbox.Payment
 		err := w.atGateway("GET", "/api/payments?key="+key, nil, &p)
-		if err == payment.ErrUnknown {
-			continue // refused, or never got there
+		if errors.Is(err, payment.ErrUnknown) {
+			continue // refused, or it never got there
 		}
 		if err != nil {
 			w.Fatal(err)
 		}
-		_, id, err := w.replicas[0].ids.ParsePayment(p.Metadata[sandbox.MetadataPayment])
-		is, known := ours[id]
-		if err != nil || !known {
-			if p.Status != payment.Cancelled && p.Captured != p.Refunded {
-				c.fault("books", "the gateway has %s for a payment that is not ours: %+v", key, p)
-			}
-			continue
-		}
+		all[key] = p
+	}
+	return all
+}
+
+// books compares what the gateway has with what is booked and who waits.
+func (c *checker) books(bookings []row) {
+	ours := c.w.payments()
+	keeps := map[int64]int64{} // booking → what the gateway keeps for it
+	var total, fares int64
+	for key, p := range c.atGateway() {
+		is, known := ours[paymentOf(c.w, p)]
 		kept := p.Captured - p.Refunded
 		total += kept
 		if kept > 0 {
 			keeps[is.booking] += kept
 		}
 		switch {
+		case !known && p.Status != payment.Cancelled && kept > 0:
+			c.fault("books", "the gateway has %s for a payment that is not ours: %+v", key, p)
 		case kept > 0 && is.booked != "booked":
 			c.fault("books", "%d is kept of %s (%s) for booking %d, which is %q (order %d %s)", kept, key, p.Reference, is.booking, is.booked, is.order, is.orderState)
 		case p.Status == payment.Authorised && is.orderState != "queued":
@@ -686,6 +726,8 @@ func (c *checker) books(bookings []row, orders []order) {
 			c.fault("books", "%s (%s) is open, and its order %d is %s", key, p.Reference, is.order, is.orderState)
 		case is.orderState == "queued" && p.Status != payment.Authorised:
 			c.fault("books", "order %d waits, and %s (%s) is %s", is.order, key, p.Reference, p.Status)
+		case p.Status == payment.Cancelled || p.Status == payment.Succeeded && kept == 0:
+			c.final[key] = true
 		}
 	}
 	for _, b := range bookings {
@@ -763,7 +805,7 @@ func (c *checker) handOver(clients []*client, orders []order, bookings []row) {
 		cl.orders = still
 		cl.held = slices.DeleteFunc(cl.held, func(m *mine) bool { return live[m.number].state != "held" && live[m.number].state != "booked" })
 		cl.booked = slices.DeleteFunc(cl.booked, func(m *mine) bool { return live[m.number].state != "booked" && live[m.number].state != "held" })
-		cl.left = map[int64]bool{}
+		cl.left = map[int64]int64{}
 	}
 }
 

@@ -56,8 +56,7 @@ type mine struct {
 	from, to int
 	seats    []int
 	pays     []paying
-	gone     bool // its owner has done with it
-	tries    int  // to return or change it
+	tries    int // to return or change it
 }
 
 // paying is a payment that a client has begun.
@@ -71,6 +70,12 @@ type waiting struct {
 	acted       bool
 }
 
+// promise is a payment that is made at its time.
+type promise struct {
+	at        int64
+	reference string
+}
+
 // seen is what a client was told that happened, and when.
 type seen struct {
 	what     string // held, let go, returned, exchanged, booked
@@ -81,6 +86,9 @@ type seen struct {
 	seats    []int
 	ends     int64
 	span     span
+	// Of an exchange, what it had before.
+	hadFrom, hadTo int
+	had            []int
 }
 
 // look is what a refusal says of a seat: that it is taken, or free and not for
@@ -103,12 +111,14 @@ type client struct {
 	w        *world
 	n        int
 	rng      *rand.Rand
+	calm     bool // nothing of it dies
 	accounts [24]string
 	used     [24]int
 
 	held   []*mine
 	booked []*mine
 	orders []*waiting
+	late   []promise
 	again  func() // the last request, to be sent again
 
 	// Since the last quiet moment.
@@ -116,14 +126,12 @@ type client struct {
 	looks []look
 	died  []tryout // holds
 
-	full float64 // share of the last holds of any seats that found too few
-
-	left  map[int64]bool // orders that were left, as the client was told
-	count map[string]int // operations by kind and outcome
+	left  map[int64]int64 // orders that were left, as the client was told
+	count map[string]int  // operations by kind and outcome
 }
 
 func newClient(w *world, n int, seed uint64) *client {
-	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), left: map[int64]bool{}, count: map[string]int{}}
+	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), left: map[int64]int64{}, count: map[string]int{}}
 	for i := range c.accounts {
 		c.accounts[i] = c.newAccount()
 	}
@@ -153,14 +161,14 @@ func (c *client) interval() (from, to int) {
 }
 
 // op does one operation: some of them die on the way.
-func (c *client) op(kind string, do func(ctx context.Context) error) (sp span, err error) {
+func (c *client) op(kind, account string, do func(ctx context.Context) error) (sp span, err error) {
 	ctx := c.w.ctx
-	if c.rng.IntN(100) < 4 {
+	if !c.calm && c.rng.IntN(100) < 4 {
 		var cancel context.CancelFunc
 		ctx, cancel = fated(ctx, c.rng)
 		defer cancel()
 	}
-	sp = c.w.work(func() error {
+	sp = c.w.work(account, func() error {
 		err = do(ctx)
 		return err
 	})
@@ -175,12 +183,12 @@ var kinds = []struct {
 }{
 	{170, (*client).holdAny},
 	{170, (*client).holdNamed},
-	{110, (*client).pay},
-	{110, (*client).payer},
-	{50, (*client).letGo},
-	{100, (*client).giveBack},
-	{70, (*client).exchange},
-	{110, (*client).join},
+	{130, (*client).pay},
+	{160, (*client).payer},
+	{35, (*client).letGo},
+	{55, (*client).giveBack},
+	{45, (*client).exchange},
+	{90, (*client).join},
 	{90, (*client).authorise},
 	{40, (*client).leave},
 	{20, (*client).ask},
@@ -202,6 +210,12 @@ var weights = func() (sum int) {
 // run does operations until none is left.
 func (c *client) run(left *atomic.Int64) {
 	for left.Add(-1) >= 0 {
+		if i := slices.IndexFunc(c.late, func(p promise) bool { return p.at <= now() }); i >= 0 {
+			p := c.late[i]
+			c.late = slices.Delete(c.late, i, i+1)
+			_, _ = c.op("payer late", "nobody", func(context.Context) error { return c.w.act(p.reference, sandboxgw.Act{Do: "succeed"}) })
+			continue
+		}
 		n := c.rng.IntN(weights)
 		for _, k := range kinds {
 			if n -= k.weight; n < 0 {
@@ -210,6 +224,35 @@ func (c *client) run(left *atomic.Int64) {
 			}
 		}
 	}
+}
+
+// fill buys what there is, long intervals first: standby is for a sale that is
+// sold. Nothing of it dies. It returns how many operations that took.
+func (c *client) fill() (ops int) {
+	c.calm = true
+	defer func() { c.calm = false }()
+	for n := legs; n > 0; n-- {
+		for missed := 0; missed < 3; {
+			from := 1 + c.rng.IntN(legs-n+1)
+			wish := booking.Wish{Account: c.newAccount(), Class: classes[c.n%2], Quantity: min(n, 3), Origin: booking.ByCustomer, Key: c.key(), Hash: []byte("h"),
+				From: strconv.Itoa(from - 1), To: strconv.Itoa(from + n - 1)}
+			held := len(c.held)
+			c.holdOnce("hold any", wish, from, from+n-1)
+			if ops++; len(c.held) == held {
+				missed++
+				continue
+			}
+			m := c.held[held]
+			c.payOnce(m, payment.Request{Account: m.account, Booking: m.id, Gateway: "sandbox", Key: c.key(), Hash: []byte("h")})
+			if ops++; len(m.pays) > 0 {
+				_, _ = c.op("payer succeed", m.account, func(context.Context) error { return c.w.act(m.pays[0].reference, sandboxgw.Act{Do: "succeed"}) })
+				ops++
+				c.held = without(c.held, m)
+				c.booked = append(c.booked, m)
+			}
+		}
+	}
+	return ops
 }
 
 func (c *client) sale(ctx context.Context, r *replica) (*catalog.Sale, error) {
@@ -255,7 +298,7 @@ func (c *client) hold(kind string, wish booking.Wish) {
 func (c *client) holdOnce(kind string, wish booking.Wish, from, to int) {
 	r := c.replica()
 	var h *booking.Hold
-	sp, err := c.op(kind, func(ctx context.Context) error {
+	sp, err := c.op(kind, wish.Account, func(ctx context.Context) error {
 		sale, err := c.sale(ctx, r)
 		if err != nil {
 			return err
@@ -263,12 +306,6 @@ func (c *client) holdOnce(kind string, wish booking.Wish, from, to int) {
 		h, err = r.bookings.Hold(ctx, sale, wish)
 		return err
 	})
-	if wish.Seats == nil {
-		c.full *= 0.95
-		if err != nil {
-			c.full += 0.05
-		}
-	}
 	var p *problem.Error
 	switch {
 	case err == nil:
@@ -334,7 +371,7 @@ func (c *client) pay() {
 func (c *client) payOnce(m *mine, req payment.Request) {
 	r := c.replica()
 	var p payment.Started
-	_, err := c.op("pay", func(ctx context.Context) (err error) {
+	_, err := c.op("pay", m.account, func(ctx context.Context) (err error) {
 		p, _, err = r.payments.Pay(ctx, req)
 		return err
 	})
@@ -355,34 +392,29 @@ func (c *client) payOnce(m *mine, req payment.Request) {
 
 // payer is what who pays does at the gateway: most pay, once or twice.
 func (c *client) payer() {
-	i := slices.IndexFunc(c.held, func(m *mine) bool { return len(m.pays) > 0 })
-	if i < 0 {
+	m := newest(c.rng, slices.DeleteFunc(slices.Clone(c.held), func(m *mine) bool { return len(m.pays) == 0 }))
+	if m == nil {
 		c.pay()
 		return
 	}
-	m := c.held[i]
 	p := m.pays[c.rng.IntN(len(m.pays))]
 	do := []string{"succeed", "succeed", "succeed", "succeed", "succeed", "fail", "fail", "pend", "twice", "disorder", "fail-succeed", "late"}[c.rng.IntN(12)]
-	kind, a := "payer "+do, sandboxgw.Act{Do: do}
-	if do == "late" {
-		a.DelayMS = c.rng.IntN(1000 * (holdSeconds + extendSeconds))
+	if do == "late" { // with some luck in time, or to be rescued
+		c.late = append(c.late, promise{now() + c.rng.Int64N(int64(c.w.hold)*1_500_000), p.reference})
+		do = "pend"
+	} else {
+		_, _ = c.op("payer "+do, m.account, func(context.Context) error { return c.w.act(p.reference, sandboxgw.Act{Do: do}) })
 	}
-	_, _ = c.op(kind, func(context.Context) error { return c.w.act(p.reference, a) })
 	if do == "fail" || do == "pend" {
-		c.held = append(without(c.held, m), m) // another has its turn
 		return
 	}
 	c.held = without(c.held, m)
 	c.booked = append(c.booked, m)
 }
 
-// filling: there are seats for anybody still, and as long as that is so nobody gives
-// any back: standby is for a sale that is sold.
-func (c *client) filling() bool { return c.full < 0.6 && c.rng.IntN(10) > 0 }
-
 func (c *client) letGo() {
 	m := newest(c.rng, c.held)
-	if m == nil || c.filling() {
+	if m == nil {
 		c.holdNamed()
 		return
 	}
@@ -390,7 +422,7 @@ func (c *client) letGo() {
 	req := payment.Release{Account: m.account, Booking: m.id, Key: c.key(), Hash: []byte("h")}
 	var got payment.Released
 	var replay bool
-	sp, err := c.op("let go", func(ctx context.Context) (err error) {
+	sp, err := c.op("let go", m.account, func(ctx context.Context) (err error) {
 		got, replay, err = r.payments.Abandon(ctx, req)
 		return err
 	})
@@ -413,7 +445,7 @@ func (c *client) old() *mine {
 
 func (c *client) giveBack() {
 	m := c.old()
-	if m == nil || c.filling() {
+	if m == nil {
 		c.payer()
 		return
 	}
@@ -421,7 +453,7 @@ func (c *client) giveBack() {
 	req := payment.Release{Account: m.account, Booking: m.id, Key: c.key(), Hash: []byte("h")}
 	var got payment.Released
 	var replay bool
-	sp, err := c.op("refund", func(ctx context.Context) (err error) {
+	sp, err := c.op("refund", m.account, func(ctx context.Context) (err error) {
 		got, replay, err = r.payments.Return(ctx, req)
 		return err
 	})
@@ -456,7 +488,7 @@ func (c *client) join() {
 func (c *client) joinOnce(wish standby.Wish) {
 	r := c.replica()
 	var j payment.Joined
-	_, err := c.op("join", func(ctx context.Context) error {
+	_, err := c.op("join", wish.Account, func(ctx context.Context) error {
 		sale, err := c.sale(ctx, r)
 		if err != nil {
 			return err
@@ -490,7 +522,7 @@ func (c *client) authorise() {
 	o := c.orders[i]
 	do := []string{"succeed", "succeed", "succeed", "succeed", "succeed", "succeed", "twice", "disorder", "fail", "cancel", "fail-succeed"}[c.rng.IntN(11)]
 	o.acted = do != "fail"
-	_, _ = c.op("authorise "+do, func(context.Context) error { return c.w.act(o.reference, sandboxgw.Act{Do: do}) })
+	_, _ = c.op("authorise "+do, o.account, func(context.Context) error { return c.w.act(o.reference, sandboxgw.Act{Do: do}) })
 }
 
 func (c *client) leave() {
@@ -502,12 +534,12 @@ func (c *client) leave() {
 	r := c.replica()
 	req := payment.Leaving{Account: o.account, Order: o.id, Key: c.key(), Hash: []byte("h")}
 	var got payment.Left
-	_, err := c.op("leave", func(ctx context.Context) (err error) {
+	sp, err := c.op("leave", o.account, func(ctx context.Context) (err error) {
 		got, _, err = r.payments.LeaveStandby(ctx, req)
 		return err
 	})
 	if err == nil && (got.State == standby.Cancelling || got.State == standby.Cancelled) {
-		c.left[o.number] = true
+		c.left[o.number] = sp.to
 	}
 	if !uncertain(err) {
 		c.orders = without(c.orders, o)
@@ -523,7 +555,7 @@ func (c *client) ask() {
 	}
 	r := c.replica()
 	var k *standby.Order
-	_, err := c.op("ask", func(ctx context.Context) (err error) {
+	_, err := c.op("ask", o.account, func(ctx context.Context) (err error) {
 		k, err = r.orders.Load(ctx, c.w.sale, o.number)
 		return err
 	})
@@ -551,7 +583,7 @@ func (c *client) sendAgain() {
 
 // killBackend ends the database's side of somebody's work.
 func (c *client) killBackend() {
-	_, _ = c.op("die: connection", func(context.Context) error {
+	_, _ = c.op("die: connection", "nobody", func(context.Context) error {
 		_, err := c.w.services.DB.Owner.Exec(c.w.ctx, `SELECT pg_terminate_backend(pid) FROM (
 			SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = 'holdfast_app' AND state <> 'idle'
 			ORDER BY random() LIMIT 1) busy`)
@@ -564,19 +596,19 @@ func (c *client) trouble() {
 	n := 1 + c.rng.IntN(3)
 	f := []sandboxgw.Faults{{TimeOut: n}, {LoseWebhooks: n}, {TwiceWebhooks: n}, {RefuseCapture: n}, {RefuseCreate: 1}, {RefuseRefund: 1},
 		{DelayMS: 5 * n}, {}}[c.rng.IntN(8)]
-	_, _ = c.op("gateway trouble", func(context.Context) error { c.w.gateway.SetFaults(f); return nil })
+	_, _ = c.op("gateway trouble", "nobody", func(context.Context) error { c.w.gateway.SetFaults(f); return nil })
 }
 
 // drop loses the nudges of a while.
 func (c *client) drop() {
-	_, _ = c.op("drop messages", func(context.Context) error {
+	_, _ = c.op("drop messages", "nobody", func(context.Context) error {
 		c.w.deaf.Store(now() + int64(c.rng.IntN(700_000)))
 		return nil
 	})
 }
 
 func (c *client) wipe() {
-	_, _ = c.op("wipe redis", func(ctx context.Context) error { return c.w.services.Redis.Client.FlushAll(ctx).Err() })
+	_, _ = c.op("wipe redis", "nobody", func(ctx context.Context) error { return c.w.services.Redis.Client.FlushAll(ctx).Err() })
 }
 
 // addCoach adds eight seats, of the second class mostly.
@@ -593,14 +625,59 @@ func (c *client) addCoach() {
 		coach.Seats = append(coach.Seats, catalog.Seat{Seat: strconv.Itoa(i/rowSeats+1) + column, Row: i/rowSeats + 1, Column: column})
 	}
 	who := catalog.Caller{Account: "organiser", Org: "o", Key: c.key(), Hash: []byte("h")}
-	_, _ = c.op("add coach", func(ctx context.Context) error {
+	_, _ = c.op("add coach", "nobody", func(ctx context.Context) error {
 		_, err := r.catalog.Do(ctx, who, catalog.Request{Sale: &catalog.Target{ID: strconv.FormatInt(c.w.sale, 10)}, AddSeats: &coach}, "")
 		return err
 	})
 }
 
-// exchange waits for what release-event can do.
-func (c *client) exchange() { c.giveBack() }
+// exchange wants as many legs elsewhere, for the same fare: often a few on, on its
+// own seats.
+func (c *client) exchange() {
+	m := c.old()
+	if m == nil || len(m.seats) == 0 {
+		c.payer()
+		return
+	}
+	from := 1 + c.rng.IntN(legs-(m.to-m.from))
+	to := from + m.to - m.from
+	want := payment.ExchangeTo{Sale: strconv.FormatInt(c.w.sale, 10), Class: m.class, From: strconv.Itoa(from - 1), To: strconv.Itoa(to)}
+	r := c.replica()
+	sale, err := c.sale(c.w.ctx, r)
+	if err != nil {
+		return
+	}
+	switch hot := c.w.hot.pick(c.rng); {
+	case c.rng.IntN(3) == 0:
+		for _, s := range m.seats {
+			want.Seats = append(want.Seats, sale.SeatName(s))
+		}
+	case hot > 0 && len(m.seats) == 1 && c.rng.IntN(2) == 0:
+		want.Seats = []string{sale.SeatName(hot)}
+	default:
+		want.Quantity = len(m.seats)
+	}
+	req := payment.Exchange{Account: m.account, Booking: m.id, To: want, Key: c.key(), Hash: []byte("h")}
+	var got payment.Exchanged
+	var replay bool
+	sp, err := c.op("exchange", m.account, func(ctx context.Context) (err error) {
+		got, replay, err = r.exchanges.Exchange(ctx, req)
+		return err
+	})
+	switch {
+	case err == nil && !replay:
+		c.w.hot.add(m.seats...)
+		s := seen{what: "exchanged", booking: m.number, account: m.account, class: m.class, from: from, to: to, hadFrom: m.from, hadTo: m.to, had: m.seats, span: sp}
+		for _, name := range got.Seats {
+			n, _ := sale.SeatNumber(name)
+			s.seats = append(s.seats, n)
+		}
+		c.seen = append(c.seen, s)
+		m.from, m.to, m.seats = from, to, s.seats
+	case uncertain(err): // what it has now is not known
+		c.booked = without(c.booked, m)
+	}
+}
 
 // sum adds up the counts of clients.
 func sum(clients []*client) map[string]int {

@@ -45,16 +45,16 @@ import (
 
 // The sale: a train of six legs, two classes, 240 seats before any is added.
 const (
-	legs          = 6
-	firstSeats    = 40
-	secondSeats   = 200
-	rowSeats      = 4
-	coachSeats    = 40
-	holdSeconds   = 3
-	extendSeconds = 2
-	accountLimit  = 5
-	bookingLimit  = 4
-	mostAdded     = 15 // coaches, of eight seats each
+	legs         = 6
+	firstSeats   = 40
+	secondSeats  = 200
+	rowSeats     = 4
+	coachSeats   = 40
+	accountLimit = 5
+	bookingLimit = 4
+	longestHold  = 60   // seconds
+	holdOps      = 1500 // operations of all clients that a hold lasts
+	mostAdded    = 15   // coaches, of eight seats each
 )
 
 var classes = []string{"first", "second"}
@@ -84,27 +84,29 @@ type world struct {
 	added  atomic.Int64 // coaches
 	seats  atomic.Int64 // of the sale
 	hot    hotSeats
+	hold   int // seconds, as the sale has it
 
 	mailed sync.Map // booking or order told of → how often
 }
 
 // replica is one process of each function.
 type replica struct {
-	app      *fn.App
-	db       *store.DB
-	redis    *queue.Client
-	bus      *event.Bus
-	ids      *id.Maker
-	sales    *catalog.Reader
-	catalog  *catalog.Service
-	bookings *booking.Service
-	orders   *standby.Orders
-	matcher  *standby.Matcher
-	lines    *line.Lines
-	releases *release.Service
-	payments *payment.Service
-	alerts   *alert.Board
-	net      *reconcile.Net
+	app       *fn.App
+	db        *store.DB
+	redis     *queue.Client
+	bus       *event.Bus
+	ids       *id.Maker
+	sales     *catalog.Reader
+	catalog   *catalog.Service
+	bookings  *booking.Service
+	orders    *standby.Orders
+	matcher   *standby.Matcher
+	lines     *line.Lines
+	releases  *release.Service
+	payments  *payment.Service
+	exchanges *payment.Exchanges
+	alerts    *alert.Board
+	net       *reconcile.Net
 }
 
 // must is what a wiring function of fn gives.
@@ -124,6 +126,7 @@ func (w *world) newReplica(gateways ...payment.Gateway) *replica {
 	// till lets them die between two of its answers.
 	r.payments = payment.New(payment.Options{DB: r.db, IDs: r.ids, Gateways: gateways, Test: true, Bus: r.bus, Alerts: r.alerts,
 		Releases: r.releases, Orders: r.orders})
+	r.exchanges = payment.NewExchanges(r.payments, r.sales, must(app.Maps()))
 	r.net = reconcile.New(reconcile.Options{DB: r.db, Payments: r.payments, Outbox: must(app.Outbox()), Idempotency: must(app.Idempotency()),
 		Releases: r.releases, Lines: r.lines, Bus: r.bus, Redis: r.redis})
 	r.catalog = catalog.NewService(r.db, r.sales, nil, clock.System, r.releases.Committed)
@@ -183,7 +186,8 @@ func (w *world) newSale() {
 			gateways, test, hold_seconds, extend_seconds, booking_limit, account_limit)
 		VALUES ('o', 'train', 'Train 15', '2026-12-24', 'UTC', 'open', $1, $2, 'CAD', now() - interval '1 hour', now() + interval '1 day',
 			now() + interval '2 days', '{sandbox}', true, $3, $4, $5, $6) RETURNING sale_id`,
-		legs, "["+strings.Join(stops, ",")+"]", holdSeconds, extendSeconds, bookingLimit, accountLimit)
+		legs, "["+strings.Join(stops, ",")+"]", longestHold, longestHold/2, bookingLimit, accountLimit)
+	w.hold = longestHold
 	next := 1
 	for i, class := range classes {
 		n := map[string]int{"first": firstSeats, "second": secondSeats}[class]
@@ -197,6 +201,13 @@ func (w *world) newSale() {
 		SELECT $1, n, (n - 1) / $3 + 1 || '-' || (n - 1) % $3 / $4 + 1 || chr(65 + (n - 1) % $4), ((n - 1) / $3 + 1)::text, (n - 1) % $3 / $4 + 1, chr(65 + (n - 1) % $4)
 		FROM generate_series(1, $2) n`, w.sale, next-1, coachSeats, rowSeats)
 	w.seats.Store(int64(next - 1))
+}
+
+// holdFor makes holds as long as so many operations take: many end unpaid, and most
+// of what is paid for is paid in time, however busy the machine is.
+func (w *world) holdFor(opsPerSecond float64) {
+	w.hold = max(2, min(longestHold, int(holdOps/opsPerSecond)))
+	w.exec(`UPDATE sale SET hold_seconds = $2, extend_seconds = ($2 + 1) / 2 WHERE sale_id = $1`, w.sale, w.hold)
 }
 
 func (w *world) exec(sql string, args ...any) {
@@ -231,8 +242,13 @@ func read[T any](w *world, row pgx.RowToFunc[T], sql string, args ...any) []T {
 // machine and read the same clock.
 func now() int64 { return time.Now().UnixMicro() }
 
-// span is when something was at work.
-type span struct{ from, to int64 }
+// span is when something was at work. One that died may still be at it in the
+// database until unsure; it touches the bookings of its account alone, or of
+// anybody where that is empty.
+type span struct {
+	from, to, unsure int64
+	account          string
+}
 
 // spans are those of everybody since the last quiet moment.
 type spans struct {
@@ -254,24 +270,48 @@ func (s *spans) take() []span {
 	return all
 }
 
-// unknown is the end of what may still go on in the database when its caller has
-// gone: until the next quiet moment.
+// unknown is the end of what may go on until the next quiet moment.
 const unknown = int64(1) << 62
 
 // work runs something that may change the sale, inside the gate, and notes when.
-// Of what failed nobody knows when it ends.
-func (w *world) work(do func() error) span {
+// Of what failed nobody knows when it ends: of a client's operation until the next
+// quiet moment, of others until no transaction is left that is as old.
+func (w *world) work(account string, do func() error) span {
 	w.gate.RLock()
 	defer w.gate.RUnlock()
-	sp := span{from: now()}
+	sp := span{from: now(), account: account}
 	err := do()
 	sp.to = now() + 1
-	noted := sp
-	if uncertain(err) {
-		noted.to = unknown
+	sp.unsure = sp.to
+	switch {
+	case uncertain(err) && account != "":
+		sp.unsure = unknown
+	case uncertain(err):
+		sp.unsure = w.settled()
 	}
-	w.spans.add(noted)
+	w.spans.add(sp)
 	return sp
+}
+
+// straggler is how long a statement may take from a dead caller's socket into a
+// transaction.
+const straggler = 1_000_000
+
+// settled waits until every transaction has ended that is at work now.
+func (w *world) settled() int64 {
+	began := time.Now()
+	for {
+		var busy bool
+		err := w.services.DB.Owner.QueryRow(w.ctx, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
+			WHERE datname = current_database() AND usename = 'holdfast_app' AND xact_start <= $1)`, began).Scan(&busy)
+		if err != nil {
+			return unknown
+		}
+		if !busy {
+			return now() + straggler
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // fate ends an operation at a chosen point: after so many answers of the gateway,
@@ -389,7 +429,7 @@ func (w *world) webhook(rw http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	status := http.StatusOK
-	w.work(func() error {
+	w.work("", func() error {
 		ctx := w.ctx
 		if rng.IntN(100) < 3 {
 			var cancel context.CancelFunc
