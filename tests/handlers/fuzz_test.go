@@ -130,6 +130,8 @@ func (w *world) requests() []request {
 		post("pay", customer, object{"booking": booking, "gateway": "sandbox", "return_url": "http://127.0.0.1/back"}),
 		get("pay", customer, "payment=P0"),
 		{function: "confirm", method: http.MethodPost, query: url.Values{"gateway": {"sandbox"}}, body: object{"id": "e1", "type": "payment.succeeded", "payment": object{"reference": "r", "amount": 1, "currency": "CAD"}}},
+		post("release-event", customer, object{"type": "RESCHEDULE", "booking": booking, "preview": true,
+			"to": object{"sale": sale, "class": "second", "from": "A", "to": "C", "quantity": 1, "seats": []any{"1-9A"}}}),
 		post("release-event", customer, object{"type": "REFUND", "booking": booking, "preview": true}),
 		post("standby", customer, standby),
 		get("standby", customer, "order="+order),
