@@ -2,6 +2,7 @@ package text
 
 func init() {
 	register(map[string]string{
+		"must be 1 to %d":                                                    "须为 1 至 %d",
 		"must name 1 to %d classes of this sale":                             "须为本次销售的 1 至 %d 个等级",
 		"has no numbered seats, so nobody waits for it":                      "没有编号座位，不能候补",
 		"class %s has at most %d seats together":                             "等级 %s 最多有 %d 个相连的座位",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"handler/function/cmd/holdfast/sandboxgw"
+	"handler/function/shared/audit"
 	"handler/function/shared/booking"
 	"handler/function/shared/catalog"
 	"handler/function/shared/outbox"
@@ -708,6 +710,10 @@ func TestStandbyPaidWithoutSeats(t *testing.T) {
 	w.exec(`UPDATE refund SET amount = amount - 1 WHERE sale_id = $1`, w.sale)
 	if n := w.count(`SELECT count(*) FROM money_faults($1, 10) WHERE subject LIKE 'order %'`, w.sale); n != 1 {
 		t.Error("a cent kept of an order's money is no fault")
+	}
+	report, err := audit.Run(w.ctx, w.db.Owner, w.sale, nil)
+	if err != nil || !slices.ContainsFunc(report.Broken, func(b audit.Broken) bool { return b.Check == "money" }) {
+		t.Errorf("the audit does not see it: %+v, %v", report.Broken, err)
 	}
 }
 
