@@ -40,7 +40,6 @@ require (
 
 require (
 	github.com/MicahParks/jwkset v0.11.4 // indirect
-
 	github.com/antithesishq/antithesis-sdk-go v0.7.2-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,7 +165,7 @@ func (w *world) tell(ctx context.Context, _ *replica) error {
 
 // mostRounds bounds how often what is due is done at a quiet moment: each round
 // does all that is due, and what follows from it is due in the next.
-const mostRounds = 40
+const mostRounds = 12
 
 // drain lets time pass until nothing is due, with a gateway that works, and then
 // closes the gate: nobody is at work. The caller opens it again.
@@ -191,7 +192,7 @@ func (w *world) drain(c *checker) {
 		w.open()
 	}
 	w.shut()
-	w.Errorf("after %d rounds of everything there is still due:\n  %s", mostRounds, lines(due))
+	c.fault("due", "after %d rounds of everything there is still due:\n  %s", mostRounds, strings.Join(due, "\n  "))
 }
 
 // shut waits until nobody is at work and keeps it so, until open or the end of a

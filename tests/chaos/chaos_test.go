@@ -16,13 +16,15 @@ var (
 )
 
 const (
-	people         = 8
-	defaultOps     = 100_000
-	shortOps       = 3_000
-	segmentOps     = 5_000 // between two quiet moments
-	plantedOps     = 6_000 // at most: it ends with the first segment that shows the fault
-	plantedSegment = 1_000
-	mostFaults     = 20 // printed
+	people          = 8
+	defaultOps      = 100_000
+	shortOps        = 3_000
+	segmentOps      = 5_000 // between two quiet moments
+	plantedOps      = 6_000 // at most: it ends with the first segment that shows the fault
+	plantedSegment  = 1_000
+	accountsEach    = 24 // of a client: enough to buy a whole sale, and few enough to come to their limits
+	plantedAccounts = 5
+	mostFaults      = 20 // printed
 )
 
 // fault is one that is planted.
@@ -36,13 +38,14 @@ type fault struct {
 // edit replaces what stands in a function of the database.
 type edit struct{ function, old, fresh string }
 
-// chaos does so many operations in segments and returns what is wrong. It ends
+// chaos does so many operations in segments, by clients with so many accounts each,
+// and returns what is wrong. It ends
 // with the first segment that has something wrong.
-func (w *world) chaos(ops, segment int, seed uint64) (*checker, []*client) {
+func (w *world) chaos(ops, segment, accounts int, seed uint64) (*checker, []*client) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var clients []*client
 	for n := range people {
-		clients = append(clients, newClient(w, n, seed))
+		clients = append(clients, newClient(w, n, accounts, seed))
 	}
 	c := newChecker(w)
 	// quiet ends a segment.
@@ -96,7 +99,7 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("-chaos.seed=%d -chaos.ops=%d", seed, ops)
 	w := newWorld(t, fault{})
-	c, clients := w.chaos(ops, segmentOps, seed)
+	c, clients := w.chaos(ops, segmentOps, accountsEach, seed)
 	for i, f := range c.faults {
 		if i == mostFaults {
 			t.Errorf("and %d more", len(c.faults)-i)
@@ -159,7 +162,7 @@ func TestPlanted(t *testing.T) {
 				}
 			}
 			w.exec(`SELECT block_seats($1, $2, 1, $3, now() + interval '1 day', 'few are sold')`, w.sale, blocked, legs)
-			c, clients := w.chaos(plantedOps, plantedSegment, seed)
+			c, clients := w.chaos(plantedOps, plantedSegment, plantedAccounts, seed)
 			if !f.seen(c) {
 				t.Errorf("-chaos.seed=%d: not seen by any of %q, but: %v\n%s", seed, f.seenBy, c.faults, story(sum(clients)))
 			}

@@ -822,5 +822,3 @@ func rowText(r pgx.CollectableRow) (s string, err error) {
 	err = r.Scan(&s)
 	return s, err
 }
-
-func lines(all []string) string { return strings.Join(all, "\n  ") }

@@ -112,8 +112,8 @@ type client struct {
 	n        int
 	rng      *rand.Rand
 	calm     bool // nothing of it dies
-	accounts [24]string
-	used     [24]int
+	accounts []string
+	used     []int
 
 	held   []*mine
 	booked []*mine
@@ -130,8 +130,8 @@ type client struct {
 	count map[string]int  // operations by kind and outcome
 }
 
-func newClient(w *world, n int, seed uint64) *client {
-	c := &client{w: w, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), left: map[int64]int64{}, count: map[string]int{}}
+func newClient(w *world, n, accounts int, seed uint64) *client {
+	c := &client{w: w, accounts: make([]string, accounts), used: make([]int, accounts), n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), left: map[int64]int64{}, count: map[string]int{}}
 	for i := range c.accounts {
 		c.accounts[i] = c.newAccount()
 	}
