@@ -94,7 +94,7 @@ func (b *background) stop() {
 // fated runs something in the background, once in a while to its death.
 func (w *world) fated(rng *rand.Rand, do func(ctx context.Context, r *replica) error) {
 	ctx := w.ctx
-	if rng.IntN(100) < 3 {
+	if rng.IntN(1000) < cutRuns {
 		var cancel context.CancelFunc
 		ctx, cancel = fated(ctx, rng)
 		defer cancel()

@@ -18,6 +18,14 @@ import (
 	"handler/function/shared/standby"
 )
 
+// How many in a thousand die on the way: operations of clients, and runs of what
+// goes on in the background. Each costs a connection, and a new one costs as much
+// as twenty operations.
+const (
+	cutOps  = 15
+	cutRuns = 15
+)
+
 // What a client knows of an operation when it is over.
 const (
 	done    = "ok"
@@ -163,7 +171,7 @@ func (c *client) interval() (from, to int) {
 // op does one operation: some of them die on the way.
 func (c *client) op(kind, account string, do func(ctx context.Context) error) (sp span, err error) {
 	ctx := c.w.ctx
-	if !c.calm && c.rng.IntN(100) < 4 {
+	if !c.calm && c.rng.IntN(1000) < cutOps {
 		var cancel context.CancelFunc
 		ctx, cancel = fated(ctx, c.rng)
 		defer cancel()
@@ -183,9 +191,9 @@ var kinds = []struct {
 }{
 	{170, (*client).holdAny},
 	{170, (*client).holdNamed},
-	{130, (*client).pay},
+	{120, (*client).pay},
 	{160, (*client).payer},
-	{35, (*client).letGo},
+	{30, (*client).letGo},
 	{55, (*client).giveBack},
 	{45, (*client).exchange},
 	{90, (*client).join},
@@ -193,7 +201,7 @@ var kinds = []struct {
 	{40, (*client).leave},
 	{20, (*client).ask},
 	{20, (*client).sendAgain},
-	{10, (*client).killBackend},
+	{4, (*client).killBackend},
 	{5, (*client).trouble},
 	{4, (*client).drop},
 	{1, (*client).wipe},

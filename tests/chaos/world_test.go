@@ -52,9 +52,9 @@ const (
 	coachSeats   = 40
 	accountLimit = 5
 	bookingLimit = 4
-	longestHold  = 60   // seconds
-	holdOps      = 1500 // operations of all clients that a hold lasts
-	mostAdded    = 15   // coaches, of eight seats each
+	longestHold  = 60  // seconds
+	holdOps      = 900 // operations of all clients that a hold lasts
+	mostAdded    = 15  // coaches, of eight seats each
 )
 
 var classes = []string{"first", "second"}
@@ -118,7 +118,7 @@ func must[T any](v T, err error) T {
 }
 
 func (w *world) newReplica(gateways ...payment.Gateway) *replica {
-	app := fn.NewApp(fn.Config{Secrets: w.services.Secrets, Test: true, Pool: 10})
+	app := fn.NewApp(fn.Config{Secrets: w.services.Secrets, Test: true, Pool: 8})
 	r := &replica{app: app, db: must(app.DB()), redis: must(app.Redis()), bus: must(app.Bus()), ids: must(app.IDs()), sales: must(app.Sales()),
 		bookings: must(app.Bookings()), orders: must(app.Orders()), matcher: must(app.Matcher()), lines: must(app.Lines()),
 		releases: must(app.Releases()), alerts: must(app.Alerts())}
@@ -431,7 +431,7 @@ func (w *world) webhook(rw http.ResponseWriter, req *http.Request) {
 	status := http.StatusOK
 	w.work("", func() error {
 		ctx := w.ctx
-		if rng.IntN(100) < 3 {
+		if rng.IntN(1000) < cutRuns {
 			var cancel context.CancelFunc
 			ctx, cancel = fated(ctx, rng)
 			defer cancel()
