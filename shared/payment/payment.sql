@@ -60,8 +60,16 @@ WHERE sale_id = $1 AND payment_id = $2 AND ask_at <= now() + $3::interval
 RETURNING true;
 
 -- name: ask-sales
--- Sales with payments to ask about: a look without locks (SQL rule 8).
-SELECT DISTINCT sale_id FROM payment WHERE ask_at <= now() ORDER BY sale_id LIMIT $1;
+-- Sales with payments to ask about: a look without locks (SQL rule 8). It steps
+-- from sale to sale: those of millions of waiting orders may be due much later.
+WITH RECURSIVE open (sale_id) AS (
+    (SELECT p.sale_id FROM payment p WHERE p.ask_at IS NOT NULL ORDER BY p.sale_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT p.sale_id FROM payment p WHERE p.ask_at IS NOT NULL AND p.sale_id > open.sale_id ORDER BY p.sale_id LIMIT 1)
+    FROM open WHERE open.sale_id IS NOT NULL)
+SELECT open.sale_id FROM open
+WHERE EXISTS (SELECT 1 FROM payment p WHERE p.sale_id = open.sale_id AND p.ask_at <= now())
+ORDER BY open.sale_id LIMIT $1;
 
 -- name: claim-asks
 WITH due AS (

@@ -25,12 +25,19 @@ ORDER BY o.joined_at DESC, o.sale_id DESC, o.number DESC LIMIT $2;
 
 -- name: over-sales
 -- Sales with orders whose time may be over: a look without locks (SQL rule 8).
--- One whose sale has ended, one past its end, one not authorised in time.
-SELECT DISTINCT o.sale_id FROM standby_order o JOIN sale s ON s.sale_id = o.sale_id
-WHERE o.state IN ('authorising', 'queued', 'pending')
-  AND (o.until <= now() OR o.state = 'authorising' AND o.authorise_by <= now()
-       OR s.state IN ('closed', 'cancelled') OR s.closes_at <= now())
-ORDER BY o.sale_id LIMIT $1;
+-- One whose sale has ended, one past its end, one not authorised in time. It steps
+-- from sale to sale: millions may wait in one, and none of them is over.
+WITH RECURSIVE open (sale_id) AS (
+    (SELECT o.sale_id FROM standby_order o WHERE o.state IN ('authorising', 'queued', 'pending') ORDER BY o.sale_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT o.sale_id FROM standby_order o WHERE o.state IN ('authorising', 'queued', 'pending') AND o.sale_id > open.sale_id
+            ORDER BY o.sale_id LIMIT 1)
+    FROM open WHERE open.sale_id IS NOT NULL)
+SELECT s.sale_id FROM open JOIN sale s ON s.sale_id = open.sale_id
+WHERE s.state IN ('closed', 'cancelled') OR s.closes_at <= now()
+   OR EXISTS (SELECT 1 FROM standby_order o WHERE o.sale_id = s.sale_id AND o.state IN ('authorising', 'queued', 'pending') AND o.until <= now())
+   OR EXISTS (SELECT 1 FROM standby_order o WHERE o.sale_id = s.sale_id AND o.state = 'authorising' AND o.authorise_by <= now())
+ORDER BY s.sale_id LIMIT $1;
 
 -- name: expire-orders
 SELECT standby_expire($1, $2);
