@@ -221,6 +221,7 @@ type strip struct {
 	class      string
 	considered int64
 	until      []int64
+	coach, row string // where the seat is; empty where nobody knows
 }
 
 func (s strip) equal(o strip) bool {
@@ -237,7 +238,7 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 		return false, err
 	}
 	if look.orphans || look.over {
-		if err := r.settle(ctx); err != nil {
+		if err := r.settle(ctx, look.over); err != nil {
 			return false, err
 		}
 	}
@@ -251,7 +252,7 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 			return some, nil
 		}
 		if errors.Is(err, errAnew) && len(r.refused) > 0 {
-			err = r.settle(ctx)
+			err = r.settle(ctx, false)
 		}
 		if err != nil && !errors.Is(err, errAnew) {
 			return false, err
@@ -280,14 +281,16 @@ func (r *run) look(ctx context.Context) (l looked, err error) {
 	return l, err
 }
 
-// settle ends the orders that may not be served or whose time is over, and lets
-// go what is kept for orders that wait no more. It is a transaction of its own:
-// all of that locks what comes late in the order of locks.
-func (r *run) settle(ctx context.Context) error {
+// settle ends the orders that may not be served and, of a sale that is over, all
+// that wait, and lets go what is kept for orders that wait no more. It is a
+// transaction of its own: all of that locks what comes late in the order of locks.
+func (r *run) settle(ctx context.Context, over bool) error {
 	err := r.m.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(matchSQL["begin"], r.sale)
-		b.Queue(matchSQL["expire"], r.sale, matchNewcomers)
+		if over {
+			b.Queue(matchSQL["expire"], r.sale, matchNewcomers)
+		}
 		b.Queue(matchSQL["unkeep"], r.sale)
 		for _, number := range slices.Sorted(maps.Keys(r.refused)) {
 			b.Queue(matchSQL["refuse"], r.sale, number, r.refused[number])
@@ -471,7 +474,7 @@ func (r *run) input(ctx context.Context, tx pgx.Tx) (plan.Input, int64, error) {
 	if err := r.readQueues(ctx, tx, gaps, exact); err != nil {
 		return in, 0, err
 	}
-	groups, together := r.groups(in.Newcomers)
+	groups := r.groups(in.Newcomers)
 	for class := range groups {
 		if scan[class] {
 			delete(groups, class)
@@ -482,16 +485,7 @@ func (r *run) input(ctx context.Context, tx pgx.Tx) (plan.Input, int64, error) {
 			return in, 0, err
 		}
 	}
-	places := map[int][2]int{}
-	if together {
-		if places, err = r.places(ctx, tx); err != nil {
-			return in, 0, err
-		}
-	}
-	if err := r.timeOfKeeping(ctx, tx); err != nil {
-		return in, 0, err
-	}
-	in.Classes = r.classes(now, places)
+	in.Classes = r.classes(now)
 	return in, now, nil
 }
 
@@ -512,8 +506,8 @@ func (r *run) readStrips(ctx context.Context, tx pgx.Tx, numbers map[int]bool, w
 	}
 	for range 1 + len(classes) {
 		if err := each(res, func(rows pgx.Rows) error {
-			number, class, considered, until, err := seat.ScanStrip(rows, nil)
-			r.strips[int(number)] = strip{class, considered, until}
+			number, s, err := scanStrip(rows)
+			r.strips[number] = s
 			return err
 		}); err != nil {
 			return 0, err
@@ -545,6 +539,21 @@ func (s strip) free(iv plan.Interval, now int64) bool {
 	return true
 }
 
+// strips are rows of a strip, as seat.ScanStrip reads them, with two columns more.
+type strips struct{ pgx.Rows }
+
+// Scan leaves the two columns out.
+func (r strips) Scan(dest ...any) error { return r.Rows.Scan(append(dest, nil, nil)...) }
+
+func scanStrip(rows pgx.Rows) (number int, s strip, err error) {
+	n, class, considered, until, err := seat.ScanStrip(strips{rows}, nil)
+	if err != nil {
+		return 0, strip{}, err
+	}
+	at := rows.RawValues() // texts, the same in both forms of the protocol
+	return int(n), strip{class, considered, until, string(at[4]), string(at[5])}, nil
+}
+
 func (s strip) seat(number int, now int64) plan.Seat {
 	p := plan.Seat{Number: number, Free: make([]bool, len(s.until)), Fresh: make([]bool, len(s.until))}
 	for i, u := range s.until {
@@ -559,7 +568,7 @@ func (r *run) readQueues(ctx context.Context, tx pgx.Tx, gaps map[string][]plan.
 	var of []string // the class of each statement
 	for _, class := range slices.Sorted(maps.Keys(gaps)) {
 		for _, g := range outermost(gaps[class]) {
-			b.Queue(matchSQL["candidates"], r.sale, class, g.From, g.To, plan.LookedAt)
+			b.Queue(matchSQL["candidates"], r.sale, class, g.From, g.To, plan.LookedAt, passMost)
 			of = append(of, class)
 		}
 	}
@@ -568,7 +577,7 @@ func (r *run) readQueues(ctx context.Context, tx pgx.Tx, gaps map[string][]plan.
 		for iv := range exact[class] {
 			from, to = append(from, iv.From), append(to, iv.To)
 		}
-		b.Queue(matchSQL["heads"], r.sale, class, from, to, plan.LookedAt)
+		b.Queue(matchSQL["heads"], r.sale, class, from, to, plan.LookedAt, passMost)
 		of = append(of, class)
 	}
 	if len(of) == 0 {
@@ -581,8 +590,12 @@ func (r *run) readQueues(ctx context.Context, tx pgx.Tx, gaps map[string][]plan.
 		if err := each(res, func(rows pgx.Rows) error {
 			var iv plan.Interval
 			var o plan.Order
-			if err := rows.Scan(&iv.From, &iv.To, &o.Number, &o.Score, &o.Quantity, &o.Together, &o.Passed); err != nil {
+			var over bool
+			if err := rows.Scan(&iv.From, &iv.To, &o.Number, &o.Score, &o.Quantity, &o.Together, &o.Passed, &over); err != nil {
 				return err
+			}
+			if over {
+				o.Passed = 0
 			}
 			for _, k := range r.kept {
 				if k.order == o.Number && k.class == class {
@@ -620,96 +633,33 @@ func outermost(gaps []plan.Interval) []plan.Interval {
 	return out
 }
 
-// groups are the classes that a group waits for: those are read whole. together:
-// some want to sit together.
-func (r *run) groups(newcomers []plan.Newcomer) (classes map[string]bool, together bool) {
-	classes = map[string]bool{}
-	look := func(class string, o plan.Order) {
-		if o.Quantity > 1 {
-			classes[class] = true
-			together = together || o.Together != plan.Apart
-		}
-	}
+// groups are the classes that a group waits for: those are read whole.
+func (r *run) groups(newcomers []plan.Newcomer) map[string]bool {
+	classes := map[string]bool{}
 	for class, queues := range r.queues {
 		for _, queue := range queues {
 			for _, o := range queue {
-				look(class, o)
+				if o.Quantity > 1 {
+					classes[class] = true
+				}
 			}
 		}
 	}
 	for _, n := range newcomers {
 		for _, class := range n.Classes {
-			look(class, n.Order)
-		}
-	}
-	return classes, together
-}
-
-// places are the keys of coach and row of every seat read.
-func (r *run) places(ctx context.Context, tx pgx.Tx) (map[int][2]int, error) {
-	rows, err := tx.Query(ctx, matchSQL["places"], r.sale, slices.Sorted(maps.Keys(r.strips)))
-	if err != nil {
-		return nil, err
-	}
-	type rowKey struct {
-		coach string
-		row   int
-	}
-	coaches, rowsOf, out := map[string]int{}, map[rowKey]int{}, map[int][2]int{}
-	var number int
-	var k rowKey
-	_, err = pgx.ForEachRow(rows, []any{&number, &k.coach, &k.row}, func() error {
-		if _, ok := coaches[k.coach]; !ok {
-			coaches[k.coach] = len(coaches) + 1
-		}
-		if _, ok := rowsOf[k]; !ok {
-			rowsOf[k] = len(rowsOf) + 1
-		}
-		out[number] = [2]int{coaches[k.coach], rowsOf[k]}
-		return nil
-	})
-	return out, err
-}
-
-// timeOfKeeping leaves heads for which seats were kept long enough without that
-// right.
-func (r *run) timeOfKeeping(ctx context.Context, tx pgx.Tx) error {
-	var heads []int64
-	for _, queues := range r.queues {
-		for _, queue := range queues {
-			for _, o := range queue {
-				if o.Passed >= passMost {
-					heads = append(heads, o.Number)
-				}
+			if n.Quantity > 1 {
+				classes[class] = true
 			}
 		}
 	}
-	if len(heads) == 0 {
-		return nil
-	}
-	rows, err := tx.Query(ctx, matchSQL["kept-once"], r.sale, heads)
-	if err != nil {
-		return err
-	}
-	over, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return err
-	}
-	for _, queues := range r.queues {
-		for _, queue := range queues {
-			for i := range queue {
-				if slices.Contains(over, queue[i].Number) {
-					queue[i].Passed = 0
-				}
-			}
-		}
-	}
-	return nil
+	return classes
 }
 
 // classes is what the plan is made of.
-func (r *run) classes(now int64, places map[int][2]int) []plan.Class {
+func (r *run) classes(now int64) []plan.Class {
 	byID := map[string]*plan.Class{}
+	type rowKey struct{ coach, row string }
+	coaches, rows := map[string]int{}, map[rowKey]int{} // their keys, from 1
 	for _, number := range slices.Sorted(maps.Keys(r.strips)) {
 		s := r.strips[number]
 		c := byID[s.class]
@@ -719,8 +669,15 @@ func (r *run) classes(now int64, places map[int][2]int) []plan.Class {
 		}
 		p := s.seat(number, now)
 		p.Coach, p.Row = -number, -number // nowhere known: beside nobody
-		if at, ok := places[number]; ok {
-			p.Coach, p.Row = at[0], at[1]
+		if s.coach != "" {
+			at := rowKey{s.coach, s.row}
+			if coaches[s.coach] == 0 {
+				coaches[s.coach] = len(coaches) + 1
+			}
+			if rows[at] == 0 {
+				rows[at] = len(rows) + 1
+			}
+			p.Coach, p.Row = coaches[s.coach], rows[at]
 		}
 		c.Seats = append(c.Seats, p)
 	}
@@ -739,7 +696,7 @@ func (r *run) classes(now int64, places map[int][2]int) []plan.Class {
 // lock locks what the plan touches, in the one order, and sees whether the seats
 // are still as they were read.
 func (r *run) lock(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64) error {
-	var orders []int64
+	orders := []int64{}
 	seats := map[int]bool{}
 	for _, s := range made.Serves {
 		orders = append(orders, s.Order)
@@ -756,33 +713,18 @@ func (r *run) lock(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64) err
 	if len(seats) == 0 {
 		return nil
 	}
-	if len(orders) > 0 {
-		rows, err := tx.Query(ctx, matchSQL["accounts-of"], r.sale, orders)
-		if err != nil {
-			return err
-		}
-		accounts := map[string]bool{}
-		var number int64
-		var account string
-		if _, err := pgx.ForEachRow(rows, []any{&number, &account}, func() error {
-			accounts[account] = true
-			return nil
-		}); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, matchSQL["lock-accounts"], r.sale, slices.Sorted(maps.Keys(accounts))); err != nil {
-			return err
-		}
-	}
 	numbers := slices.Sorted(maps.Keys(seats))
 	b := &pgx.Batch{}
+	b.Queue(matchSQL["lock-accounts"], r.sale, orders)
 	b.Queue(matchSQL["lock-seats"], r.sale, numbers)
 	b.Queue(matchSQL["clock"])
 	b.Queue(matchSQL["strips"], r.sale, numbers)
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
-	if _, err := res.Exec(); err != nil {
-		return err
+	for range 2 {
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
 	}
 	var clock time.Time
 	if err := res.QueryRow().Scan(&clock); err != nil {
@@ -791,13 +733,13 @@ func (r *run) lock(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64) err
 	now := seat.Moment(clock)
 	same := true
 	if err := each(res, func(rows pgx.Rows) error {
-		number, class, considered, until, err := seat.ScanStrip(rows, nil)
+		number, s, err := scanStrip(rows)
 		if err != nil {
 			return err
 		}
-		was, ok := r.strips[int(number)]
-		same = same && ok && was.equal(strip{class, considered, until})
-		for _, u := range until { // a hold that ended while we planned
+		was, ok := r.strips[number]
+		same = same && ok && was.equal(s)
+		for _, u := range s.until { // a hold that ended while we planned
 			same = same && !(u > at && u <= now)
 		}
 		return nil
@@ -834,8 +776,10 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 	for _, k := range made.Keeps {
 		b.Queue(matchSQL["keep"], r.sale, k.Order, k.Class, k.Seat, k.From, k.To)
 	}
-	for _, p := range made.Passes {
-		b.Queue(matchSQL["passed"], r.sale, p.Class, p.From, p.To, p.Order)
+	tail := 0
+	if classes, orders, times := passes(made.Passes); len(orders) > 0 {
+		b.Queue(matchSQL["passed"], r.sale, classes, orders, times)
+		tail++
 	}
 	var done []int64
 	var results [][]byte
@@ -851,7 +795,6 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 			outcomes[d.class] = append(outcomes[d.class], o)
 		}
 	}
-	tail := 0
 	if len(done) > 0 {
 		b.Queue(matchSQL["considered"], r.sale, made.Considered)
 		b.Queue(matchSQL["done"], r.sale, done, results)
@@ -896,7 +839,7 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 		}
 		anew = anew || code != "kept"
 	}
-	for range len(made.Passes) + tail {
+	for range tail {
 		if _, err := res.Exec(); err != nil {
 			return nil, err
 		}
@@ -911,6 +854,26 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 	did.Releases += len(done)
 	did.Checked += len(r.newcomers)
 	return outcomes, nil
+}
+
+// passes counts how often each order was passed in a class: in one gap or more.
+func passes(list []plan.Pass) (classes []string, orders []int64, times []int) {
+	type pass struct {
+		class string
+		order int64
+	}
+	at := map[pass]int{}
+	for _, p := range list {
+		k := pass{p.Class, p.Order}
+		i, ok := at[k]
+		if !ok {
+			i = len(orders)
+			at[k] = i
+			classes, orders, times = append(classes, p.Class), append(orders, p.Order), append(times, 0)
+		}
+		times[i]++
+	}
+	return classes, orders, times
 }
 
 func orNone(seats []int) []int {

@@ -2,21 +2,22 @@
 -- migrations/00060_standby.sql.
 
 -- name: due-sales
--- Sales with something to match: a look without locks (SQL rule 8).
+-- Sales with something to match: a look without locks (SQL rule 8). OFFSET 0 has
+-- the queue asked about each kept seat's order: a join would read whole queues.
 SELECT sale_id FROM seat_release WHERE done_at IS NULL
 UNION
 SELECT sale_id FROM standby_order WHERE checked_at IS NULL AND state IN ('queued', 'pending')
 UNION
 SELECT k.sale_id FROM booking k
 WHERE k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
-  AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = k.sale_id AND q.number = k.kept_for)
+  AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = k.sale_id AND q.number = k.kept_for OFFSET 0)
 ORDER BY sale_id LIMIT $1;
 
 -- name: look
 SELECT EXISTS (SELECT 1 FROM seat_release r WHERE r.sale_id = $1 AND r.done_at IS NULL)
         OR EXISTS (SELECT 1 FROM standby_order o WHERE o.sale_id = $1 AND o.checked_at IS NULL AND o.state IN ('queued', 'pending')),
     EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
-            AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.number = k.kept_for)),
+            AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.number = k.kept_for OFFSET 0)),
     s.state IN ('draft', 'paused'),
     (s.state IN ('closed', 'cancelled') OR s.closes_at <= now()) AND EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1)
 FROM sale s WHERE s.sale_id = $1;
@@ -57,28 +58,27 @@ WHERE c.sale_id = $1;
 SELECT kept_for, class, leg_from, leg_to, seats, ends_at > clock_timestamp() FROM booking
 WHERE sale_id = $1 AND kept_for IS NOT NULL AND state = 'held';
 
--- name: kept-once
--- Orders that have had seats kept for them longer ago than these may be kept.
-SELECT DISTINCT k.kept_for FROM booking k
-WHERE k.sale_id = $1 AND k.kept_for = ANY ($2) AND k.made_at <= clock_timestamp() - interval '30 minutes';
-
 -- name: clock
 SELECT clock_timestamp();
 
 -- name: strips
-SELECT number, class, considered_at, taken_until FROM seat
-WHERE sale_id = $1 AND number = ANY ($2) ORDER BY number;
+-- Seats, and where they are.
+SELECT s.number, s.class, s.considered_at, s.taken_until, coalesce(p.coach, ''), coalesce(p.row_number::text, '')
+FROM seat s LEFT JOIN seat_place p ON p.sale_id = $1 AND p.number = s.number
+WHERE s.sale_id = $1 AND s.number = ANY ($2) ORDER BY s.number;
 
 -- name: free-strips
--- Seats of a class with a free leg.
-SELECT number, class, considered_at, taken_until FROM seat
-WHERE sale_id = $1 AND class = $2 AND clock_timestamp() >= ANY (taken_until) ORDER BY number;
-
--- name: places
-SELECT number, coach, row_number FROM seat_place WHERE sale_id = $1 AND number = ANY ($2);
+-- Seats of a class with a free leg, and where they are.
+SELECT s.number, s.class, s.considered_at, s.taken_until, coalesce(p.coach, ''), coalesce(p.row_number::text, '')
+FROM (SELECT number, class, considered_at, taken_until FROM seat
+      WHERE sale_id = $1 AND class = $2 AND clock_timestamp() >= ANY (taken_until) ORDER BY number) s
+LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true
+ORDER BY s.number;
 
 -- name: candidates
--- The first $5 of each queue of a class whose interval lies within legs $3..$4.
+-- The first $5 of each queue of a class whose interval lies within legs $3..$4,
+-- and whether one that was passed $6 times has had seats kept for it for as long
+-- as they may be: it has that right no more.
 -- The intervals are found by skipping from one to the next in the index: what
 -- this costs does not depend on how many wait.
 WITH RECURSIVE i (leg_from, leg_to) AS (
@@ -91,7 +91,9 @@ WITH RECURSIVE i (leg_from, leg_to) AS (
         WHERE q.sale_id = $1 AND q.class = $2
           AND (q.leg_from, q.leg_to) > (i.leg_from, CASE WHEN i.leg_to > $4 THEN 100000 ELSE i.leg_to END) AND q.leg_from <= $4
         ORDER BY q.leg_from, q.leg_to LIMIT 1) n)
-SELECT i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed
+SELECT i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
+    CASE WHEN c.passed >= $6 THEN EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for = c.number
+        AND k.made_at <= clock_timestamp() - interval '30 minutes') ELSE false END
 FROM i CROSS JOIN LATERAL (
     SELECT q.number, q.score, q.quantity, q.together, q.passed FROM standby_queue q
     WHERE q.sale_id = $1 AND q.class = $2 AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
@@ -99,18 +101,20 @@ FROM i CROSS JOIN LATERAL (
 WHERE i.leg_to <= $4;
 
 -- name: heads
--- The first $5 of the queues named.
-SELECT i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed
+-- The first $5 of the queues named, and what `candidates` says of them.
+SELECT i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
+    CASE WHEN c.passed >= $6 THEN EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for = c.number
+        AND k.made_at <= clock_timestamp() - interval '30 minutes') ELSE false END
 FROM unnest($3::integer[], $4::integer[]) i (leg_from, leg_to) CROSS JOIN LATERAL (
     SELECT q.number, q.score, q.quantity, q.together, q.passed FROM standby_queue q
     WHERE q.sale_id = $1 AND q.class = $2 AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
     ORDER BY q.score LIMIT $5) c;
 
--- name: accounts-of
-SELECT number, account FROM standby_order WHERE sale_id = $1 AND number = ANY ($2);
-
 -- name: lock-accounts
-SELECT account FROM account_sale WHERE sale_id = $1 AND account = ANY ($2) ORDER BY account FOR UPDATE;
+-- The accounts of these orders, in their order.
+SELECT a.account FROM account_sale a
+WHERE a.sale_id = $1 AND a.account = ANY (ARRAY(SELECT o.account FROM standby_order o WHERE o.sale_id = $1 AND o.number = ANY ($2)))
+ORDER BY a.account FOR UPDATE;
 
 -- name: lock-seats
 SELECT seat_lock($1, $2);
@@ -122,8 +126,10 @@ SELECT standby_seat($1, $2, $3, $4, $5, $6);
 SELECT standby_keep($1, $2, $3, $4, $5, $6);
 
 -- name: passed
-UPDATE standby_queue SET passed = passed + 1
-WHERE sale_id = $1 AND class = $2 AND leg_from = $3 AND leg_to = $4 AND number = $5;
+-- Heads that could not be served, and how often in this run.
+UPDATE standby_queue q SET passed = q.passed + p.times
+FROM unnest($2::text[], $3::bigint[], $4::integer[]) p (class, number, times)
+WHERE q.sale_id = $1 AND q.number = p.number AND q.class = p.class;
 
 -- name: considered
 SELECT seat_considered($1, $2);

@@ -278,7 +278,7 @@ func (r *Result) Print(w io.Writer) {
 	verdict := "no gate"
 	if r.Gate > 0 {
 		verdict = fmt.Sprintf("the gate is %.2f: passed", r.Gate)
-		if r.Failed {
+		if r.Ratio < r.Gate {
 			verdict = fmt.Sprintf("the gate is %.2f: FAILED", r.Gate)
 		}
 	}

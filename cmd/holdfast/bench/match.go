@@ -37,12 +37,12 @@ const (
 
 // Sizes of the benchmark of match.
 const (
-	matchQueued   = 300 // orders in each queue but the hottest
-	matchReleases = 100 // bookings taken back in a turn
-	matchRate     = 25  // of them a second
-	matchJoining  = 500 // orders a second that join meanwhile, in every second turn
-	matchCallers  = 8   // of match at a time, where throughput is measured
-	matchMany     = 200 // bookings that come free at once there
+	matchQueued   = 300             // orders in each queue but the hottest
+	matchEach     = 6 * time.Second // of a turn
+	matchRate     = 10              // bookings taken back a second
+	matchJoining  = 500             // orders a second that join meanwhile, in every second turn
+	matchCallers  = 8               // of match at a time, where throughput is measured
+	matchMany     = 200             // bookings that come free at once there
 	matchHot      = 10_000
 	matchSettle   = 30 * time.Second // until what was released is done
 	memorySamples = 1_000            // of a queue, whose sizes Redis looks at
@@ -159,7 +159,7 @@ func (g Ground) match(ctx context.Context, o Options) (*Result, error) {
 }
 
 // prepare makes a sale that is sold out and lets people wait in it.
-func (b *matchBench) prepare(ctx context.Context, hot, rest int, together bool) (queued, error) {
+func (b *matchBench) prepare(ctx context.Context, hot, rest int) (queued, error) {
 	began := time.Now()
 	m, err := b.g.makeRoute(ctx, routeSeats, routeLegs, mostSeats, 0)
 	if err != nil {
@@ -172,7 +172,7 @@ func (b *matchBench) prepare(ctx context.Context, hot, rest int, together bool) 
 	if q.sold, err = b.g.sellOut(ctx, b.owner, m, routeLegs); err != nil {
 		return q, err
 	}
-	if err := queueUp(ctx, b.owner, m.id, queuedIntervals(), hot, rest, together); err != nil {
+	if err := queueUp(ctx, b.owner, m.id, queuedIntervals(), hot, rest); err != nil {
 		return q, err
 	}
 	b.log("a sale with %d orders in its hottest queue and %d in each of %d others: made in %.1f s", hot, rest, routeQueues-1, time.Since(began).Seconds())
@@ -195,7 +195,7 @@ func (b *matchBench) latency(ctx context.Context, o Options, r *Result) error {
 	sales := make([]queued, len(o.Queued))
 	for i, n := range o.Queued {
 		var err error
-		if sales[i], err = b.prepare(ctx, n, min(matchQueued, n), true); err != nil {
+		if sales[i], err = b.prepare(ctx, n, min(matchQueued, n)); err != nil {
 			return err
 		}
 	}
@@ -217,7 +217,7 @@ func (b *matchBench) latency(ctx context.Context, o Options, r *Result) error {
 			all[j] = append(all[j], hdrhistogram.New(1, 60_000_000, 3))
 		}
 	}
-	each := min(matchReleases, len(sales[0].sold)/(len(joining)*(o.Rounds+1)))
+	each := max(1, min(int(cmp.Or(o.Each, matchEach).Seconds()*matchRate), len(sales[0].sold)/(len(joining)*(o.Rounds+1))))
 	for round := 0; round <= o.Rounds; round++ {
 		for j, rate := range joining {
 			p99 := make([]float64, len(sales))
@@ -464,14 +464,13 @@ func (b *matchBench) memory(ctx context.Context, q queued) (bytes float64, err e
 // sale come free at once: ours and the textbook design by turns, each in sales of
 // its own that are made alike.
 func (b *matchBench) throughput(ctx context.Context, o Options, r *Result) error {
+	var err error
 	hot := min(matchHot, slices.Max(o.Queued))
-	ours, err := b.prepare(ctx, hot, min(matchQueued, hot), false)
-	if err != nil {
-		return err
-	}
-	theirs, err := b.prepare(ctx, hot, min(matchQueued, hot), false)
-	if err != nil {
-		return err
+	var ours, theirs, single queued
+	for _, s := range []*queued{&ours, &theirs, &single} {
+		if *s, err = b.prepare(ctx, hot, min(matchQueued, hot)); err != nil {
+			return err
+		}
 	}
 	peer := &textbook.Design{Redis: b.redis, DB: b.owner, Sale: theirs.id, Class: class, Legs: routeLegs}
 	if err := peer.Load(ctx); err != nil {
@@ -491,32 +490,34 @@ func (b *matchBench) throughput(ctx context.Context, o Options, r *Result) error
 	sides := []struct {
 		name string
 		sale *queued
-		run  func(releases []textbook.Release) (int, error)
+		run  func(releases []textbook.Release) error
 	}{
-		{"ours", &ours, func([]textbook.Release) (int, error) {
-			var matched atomic.Int64
+		{"ours", &ours, func([]textbook.Release) error {
 			calls, ctx := errgroup.WithContext(ctx)
 			for range matchCallers {
 				calls.Go(func() error {
-					did, err := matcher.Match(ctx, ours.id)
-					matched.Add(int64(did.Matched))
+					_, err := matcher.Match(ctx, ours.id)
 					return err
 				})
 			}
-			return int(matched.Load()), calls.Wait()
+			return calls.Wait()
 		}},
-		{"textbook", &theirs, func(releases []textbook.Release) (int, error) {
-			var matched atomic.Int64
+		{"textbook", &theirs, func(releases []textbook.Release) error {
 			calls, ctx := errgroup.WithContext(ctx)
 			calls.SetLimit(matchCallers)
 			for _, release := range releases {
 				calls.Go(func() error {
-					n, err := peer.Match(ctx, release)
-					matched.Add(int64(n))
+					_, err := peer.Match(ctx, release)
 					return err
 				})
 			}
-			return int(matched.Load()), calls.Wait()
+			return calls.Wait()
+		}},
+		// What the one lock a sale costs those who wait for it: with one caller
+		// nobody does.
+		{"ours, one caller", &single, func([]textbook.Release) error {
+			_, err := matcher.Match(ctx, single.id)
+			return err
 		}},
 	}
 	rates, cpus := make([][]float64, len(sides)), make([]float64, len(sides))
@@ -536,7 +537,7 @@ func (b *matchBench) throughput(ctx context.Context, o Options, r *Result) error
 				return err
 			}
 			cpu, began := tree(), time.Now()
-			if _, err := s.run(released); err != nil {
+			if err := s.run(released); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			took := time.Since(began).Seconds()
@@ -548,7 +549,7 @@ func (b *matchBench) throughput(ctx context.Context, o Options, r *Result) error
 			if n == 0 {
 				return fmt.Errorf("%s: nobody was matched", s.name)
 			}
-			b.log("round %d of %d: %-8s %4d seats came free, %4d orders matched in %7.1f ms: %6.0f a second, %6.0f us CPU each", round, o.Rounds,
+			b.log("round %d of %d: %-16s %4d seats came free, %4d orders matched in %7.1f ms: %6.0f a second, %6.0f us CPU each", round, o.Rounds,
 				s.name, len(released), n, took*1000, float64(n)/took, cpu/float64(n)*1e6)
 			if round > 0 {
 				rates[i] = append(rates[i], float64(n)/took)
@@ -561,8 +562,8 @@ func (b *matchBench) throughput(ctx context.Context, o Options, r *Result) error
 	}
 	r.Ours, r.Limit, r.Ratio = middle(rates[0]), middle(rates[1]), middle(ratios)
 	r.CPU, r.LimitCPU = cpus[0], cpus[1]
-	r.Peers["textbook"] = r.Limit
-	return errors.Join(b.judge(ctx, ours.id), b.judge(ctx, theirs.id))
+	r.Peers["textbook"], r.Peers["ours, one caller"] = r.Limit, middle(rates[2])
+	return errors.Join(b.judge(ctx, ours.id), b.judge(ctx, theirs.id), b.judge(ctx, single.id))
 }
 
 // nobody does nothing after a match.

@@ -41,7 +41,7 @@ func (g Ground) standbyFirstContest(ctx context.Context) (*contest, error) {
 			}
 			if waiting > 0 {
 				each := waiting / len(all)
-				if err := queueUp(ctx, owner, m.id, all, waiting-each*(len(all)-1), each, true); err != nil {
+				if err := queueUp(ctx, owner, m.id, all, waiting-each*(len(all)-1), each); err != nil {
 					return nil, 0, err
 				}
 			}

@@ -131,9 +131,8 @@ func throughTemp(ctx context.Context, tx pgx.Tx, table string, columns []string,
 
 // queueUp lets people wait in a sale, as if each had joined and been looked at: hot
 // orders in the first interval's queue and rest in every other, in turn, of one to
-// four seats. Half of the groups want to sit together where together is wished.
-// Each has an account, and a payment that is authorised.
-func queueUp(ctx context.Context, owner *pgxpool.Pool, sale int64, intervals []interval, hot, rest int, together bool) error {
+// four seats, wherever they are. Each has an account, and a payment that is authorised.
+func queueUp(ctx context.Context, owner *pgxpool.Pool, sale int64, intervals []interval, hot, rest int) error {
 	var from, to []int
 	for _, iv := range intervals {
 		from, to = append(from, iv.from), append(to, iv.to)
@@ -157,15 +156,14 @@ func queueUp(ctx context.Context, owner *pgxpool.Pool, sale int64, intervals []i
 				fares, currency, gateway, payment_id, state, step, until, authorise_by, score, checked_at, joined_at, queued_at)
 			OVERRIDING SYSTEM VALUE
 			SELECT $1, $2 + r, 'wait-' || r, 'w' || r, ARRAY[$3::text], ($4::int[])[q], ($5::int[])[q], r % 4 + 1,
-				CASE WHEN $6 AND r % 4 > 0 AND r / 4 % 2 = 0 THEN 1 ELSE 0 END,
-				ARRAY[2500 * (r % 4 + 1)], 'CAD', 'sandbox', gen_random_uuid(), 'queued', 'authorised',
-				now() + interval '1 day', now() + interval '1 day', $7 + place, now(), now(), now()
+				0, ARRAY[2500 * (r % 4 + 1)], 'CAD', 'sandbox', gen_random_uuid(), 'queued', 'authorised',
+				now() + interval '1 day', now() + interval '1 day', $6 + place, now(), now(), now()
 			FROM (
-				SELECT r, 1 AS q, 2 * floor(r * greatest(1, $8::float8 / $9))::bigint AS place FROM generate_series(0, $9::bigint - 1) r
+				SELECT r, 1 AS q, 2 * floor(r * greatest(1, $7::float8 / $8))::bigint AS place FROM generate_series(0, $8::bigint - 1) r
 				UNION ALL
-				SELECT $9 + r, 2 + r % greatest(1, cardinality($4::int[]) - 1), 2 * floor(r * greatest(1, $8::float8 / greatest(1, $10)))::bigint + 1
-				FROM generate_series(0, $10::bigint - 1) r) w (r, q, place)`,
-			sale, number+1, class, from, to, together, score, total, hot, others); err != nil {
+				SELECT $8 + r, 2 + r % greatest(1, cardinality($4::int[]) - 1), 2 * floor(r * greatest(1, $7::float8 / greatest(1, $9)))::bigint + 1
+				FROM generate_series(0, $9::bigint - 1) r) w (r, q, place)`,
+			sale, number+1, class, from, to, score, total, hot, others); err != nil {
 			return fmt.Errorf("orders: %w", err)
 		}
 		for _, s := range []string{

@@ -83,13 +83,17 @@ type candidate struct {
 	Interval
 }
 
-// errBusy: a lock is another's. errTaken: the double check failed. errGone: the
-// order is another worker's.
-var (
-	errBusy  = errors.New("textbook: locked by another")
-	errTaken = errors.New("textbook: taken meanwhile")
-	errGone  = errors.New("textbook: another has the order")
-)
+// errTaken: the double check found these seats taken.
+type errTaken struct{ seats []int }
+
+func (e errTaken) Error() string { return fmt.Sprintf("textbook: %v were taken meanwhile", e.seats) }
+
+// errBusy: a lock of the seat is another's. errGone: the order is another worker's.
+type errBusy struct{ seats []int }
+
+func (e errBusy) Error() string { return fmt.Sprintf("textbook: %v are locked by another", e.seats) }
+
+var errGone = errors.New("textbook: another has the order")
 
 func (d *Design) key(parts ...any) string {
 	k := fmt.Sprintf("{textbook:%d}", d.Sale)
@@ -195,19 +199,24 @@ func (d *Design) Match(ctx context.Context, r Release) (matched int, err error) 
 				continue
 			}
 			err := d.serve(ctx, c, seats)
+			var taken errTaken
+			var locked errBusy
 			switch {
 			case err == nil:
 				matched++
-				for _, s := range seats {
-					for leg := c.From; leg <= c.To; leg++ {
-						free[s][leg-r.From] = false
-					}
-				}
-			case errors.Is(err, errBusy) || errors.Is(err, errTaken):
-				busy = true
+			case errors.As(err, &taken):
+				seats = taken.seats
+			case errors.As(err, &locked):
+				seats, busy = locked.seats, true
 			case errors.Is(err, errGone):
+				continue
 			default:
 				return matched, err
+			}
+			for _, s := range seats { // not to be tried again in this walk
+				for leg := c.From; leg <= c.To; leg++ {
+					free[s][leg-r.From] = false
+				}
 			}
 		}
 		if !busy {
@@ -283,8 +292,8 @@ func (d *Design) walk(ctx context.Context, in Interval) (map[int][]bool, error) 
 	return free, nil
 }
 
-// choose finds seats for an order: the released one first, then by number; nil
-// where too few are free.
+// choose finds seats for an order: the released one and those beside it, so that
+// workers at different releases seldom want the same; nil where too few are free.
 func (d *Design) choose(free map[int][]bool, r Release, c candidate) []int {
 	fits := func(seat int) bool {
 		f := free[seat]
@@ -294,11 +303,9 @@ func (d *Design) choose(free map[int][]bool, r Release, c candidate) []int {
 		return nil
 	}
 	seats := []int{r.Seat}
-	for _, s := range d.seats {
-		if len(seats) == c.quantity {
-			break
-		}
-		if s != r.Seat && fits(s) {
+	at, _ := slices.BinarySearch(d.seats, r.Seat)
+	for i := 1; i < len(d.seats) && len(seats) < c.quantity; i++ {
+		if s := d.seats[(at+i)%len(d.seats)]; fits(s) {
 			seats = append(seats, s)
 		}
 	}
@@ -366,11 +373,15 @@ func (d *Design) lock(ctx context.Context, seats []int, iv Interval) (release fu
 		release()
 		return nil, err
 	}
-	for _, cmd := range cmds {
-		if !cmd.Val() {
-			release()
-			return nil, errBusy
+	var busy []int
+	for i, cmd := range cmds {
+		if s := seats[i/(iv.To-iv.From+1)]; !cmd.Val() && !slices.Contains(busy, s) {
+			busy = append(busy, s)
 		}
+	}
+	if len(busy) > 0 {
+		release()
+		return nil, errBusy{busy}
 	}
 	return release, nil
 }
@@ -379,14 +390,18 @@ func (d *Design) lock(ctx context.Context, seats []int, iv Interval) (release fu
 // checked is still so when it is written.
 func (d *Design) write(ctx context.Context, c candidate, seats []int) error {
 	return pgx.BeginFunc(ctx, d.DB, func(tx pgx.Tx) error {
-		var free int
-		if err := tx.QueryRow(ctx, `SELECT count(*) FROM seat
-			WHERE sale_id = $1 AND number = ANY ($2) AND clock_timestamp() >= ALL (taken_until[$3:$4])`,
-			d.Sale, seats, c.From, c.To).Scan(&free); err != nil {
+		rows, err := tx.Query(ctx, `SELECT number FROM seat
+			WHERE sale_id = $1 AND number = ANY ($2) AND NOT clock_timestamp() >= ALL (taken_until[$3:$4])`,
+			d.Sale, seats, c.From, c.To)
+		if err != nil {
 			return err
 		}
-		if free != len(seats) {
-			return errTaken
+		taken, err := pgx.CollectRows(rows, pgx.RowTo[int])
+		if err != nil {
+			return err
+		}
+		if len(taken) > 0 {
+			return errTaken{taken}
 		}
 		if d.Between != nil {
 			d.Between(c.number)
@@ -413,7 +428,7 @@ func (d *Design) write(ctx context.Context, c candidate, seats []int) error {
 			return err
 		}
 		if tag.RowsAffected() != 1 {
-			return errTaken // it left while we looked
+			return errGone // it left while we looked
 		}
 		return nil
 	})
