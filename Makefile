@@ -2,6 +2,7 @@
 # make test  linters and every test; starts and stops all it needs
 # make bench the gates of speed
 # make rush  a crowd of 20,000
+# make chaos a hundred thousand random operations on one sale, while functions die
 # make build, make lint, make setup
 
 SHELL := /bin/sh
@@ -12,7 +13,7 @@ DATA ?= $(CURDIR)/.holdfast
 PORT ?= 8080
 TESTS ?= ./...
 
-.PHONY: run test bench rush build lint tools setup setup-run setup-test clean
+.PHONY: run test bench rush chaos build lint tools setup setup-run setup-test clean
 
 run: setup-run build
 	bin/holdfast up --demo --data '$(DATA)' --port $(PORT)
@@ -28,9 +29,15 @@ bench: setup-run build
 	bin/holdfast bench join
 	bin/holdfast bench poll
 	bin/holdfast bench map
+	bin/holdfast bench standby-first
+	bin/holdfast bench match
 
 rush: setup-run build
 	bin/holdfast rush --people 20000 --window 20s --seats 1000 --party 2 --hold 20s
+
+# One seed again: make chaos CHAOS=-chaos.seed=N
+chaos: setup-test
+	go test ./tests/chaos -run TestChaos -v -timeout 30m -chaos.ops=100000 $(CHAOS)
 
 build:
 	go build -o bin/holdfast ./cmd/holdfast

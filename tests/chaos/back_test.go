@@ -140,6 +140,12 @@ func (w *world) reconcile(ctx context.Context, r *replica) error {
 	return err
 }
 
+// mail is what somebody was told: a ticket, or news by their template.
+type mail struct {
+	kind, template string
+	booking, order int64
+}
+
 // tell stands for `ticket`: it notes who was told, and sends nothing.
 func (w *world) tell(ctx context.Context, _ *replica) error {
 	for _, kind := range []string{"ticket", "notify"} {
@@ -152,7 +158,7 @@ func (w *world) tell(ctx context.Context, _ *replica) error {
 				if err := json.Unmarshal(r.Payload, &what); err != nil {
 					return err
 				}
-				w.mailed.Store(fmt.Sprintf("%s %s %d %d", kind, what.Template, what.Booking, what.Order), true)
+				w.mailed.Store(mail{kind, what.Template, what.Booking, what.Order}, true)
 			}
 			return nil
 		})

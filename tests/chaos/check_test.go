@@ -29,6 +29,7 @@ type checker struct {
 	numbers map[string]int  // of seats, by name
 	release int64           // the last release read
 	freed   map[int][]freed // by seat
+	stood   map[int64]int64 // orders, and by when they surely stood in their queues
 	left    map[int64]int64 // orders that were left, and when that was said
 	faults  []found
 	final   map[string]bool // payments that nothing can happen to any more, by key
@@ -92,7 +93,7 @@ type order struct {
 }
 
 func newChecker(w *world) *checker {
-	c := &checker{w: w, strips: map[int]model.Strip{}, known: map[int64]*kept{}, freed: map[int][]freed{}, final: map[string]bool{}, left: map[int64]int64{}}
+	c := &checker{w: w, strips: map[int]model.Strip{}, known: map[int64]*kept{}, freed: map[int][]freed{}, final: map[string]bool{}, stood: map[int64]int64{}, left: map[int64]int64{}}
 	c.begun = now()
 	for n, s := range c.read() {
 		c.strips[n] = s
@@ -229,10 +230,11 @@ func (c *checker) segment(clients []*client) {
 	c.whole(bookings, strips, readAt)
 	c.standbyFirst(told, orders, spans)
 	c.ordersRight(orders, bookings)
-	c.fair(orders)
+	c.fair(orders, spans)
 	c.stranded(orders, strips)
 	c.books(bookings)
 	c.mirror(orders)
+	c.news(bookings, orders)
 	report, err := audit.Run(w.ctx, w.services.DB.Owner, w.sale, nil)
 	if err != nil {
 		w.Fatal(err)
@@ -577,9 +579,9 @@ func (c *checker) ordersRight(orders []order, bookings []row) {
 	}
 }
 
-// fair: of two that wait for one seat each in the same queue and no other, the
-// earlier is served first.
-func (c *checker) fair(orders []order) {
+// fair: of two that wait for one seat each in the same queue and no other, the one
+// that surely stood there before the other came is served first.
+func (c *checker) fair(orders []order, spans []span) {
 	type at struct {
 		class    string
 		from, to int
@@ -591,13 +593,18 @@ func (c *checker) fair(orders []order) {
 			queues[k] = append(queues[k], o)
 		}
 	}
+	for _, o := range orders {
+		if _, known := c.stood[o.number]; o.queued > 0 && !known {
+			c.stood[o.number] = until(spans, o.queued, o.account)
+		}
+	}
 	for k, list := range queues {
 		for _, b := range list {
 			if b.matched == 0 || b.matched < c.begun {
 				continue
 			}
 			for _, a := range list {
-				if a.score < b.score && (a.gone == 0 || a.gone > b.matched && a.matched > 0) {
+				if c.stood[a.number] < b.queued && (a.gone == 0 || a.gone > b.matched && a.matched > 0) {
 					c.fault("fair", "order %d was matched at %d, and order %d, which came before it in the queue %+v, at %d", b.number, b.matched, a.number, k, a.matched)
 				}
 			}
@@ -776,6 +783,20 @@ func (c *checker) mirror(orders []order) {
 	}
 	for k := range stands {
 		c.fault("mirror", "%s is a ghost in Redis", k)
+	}
+}
+
+// news: who has a booking was sent a ticket, and who got it by standby was told so.
+func (c *checker) news(bookings []row, orders []order) {
+	for _, b := range bookings {
+		if _, sent := c.w.mailed.Load(mail{"ticket", "", b.number, 0}); b.state == "booked" && !sent {
+			c.fault("news", "booking %d has no ticket", b.number)
+		}
+	}
+	for _, o := range orders {
+		if _, told := c.w.mailed.Load(mail{"notify", "standby_matched", o.booking, o.number}); o.state == "booked" && !told {
+			c.fault("news", "nobody was told that order %d has booking %d", o.number, o.booking)
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ type promise struct {
 
 // seen is what a client was told that happened, and when.
 type seen struct {
-	what     string // held, let go, returned, exchanged, booked
+	what     string // held, let go, returned, exchanged
 	booking  int64
 	account  string
 	class    string
@@ -114,14 +114,21 @@ type tryout struct {
 	call    int64
 }
 
+// crowd is who the clients act for.
+type crowd struct {
+	accounts  int      // of a client
+	intervals [][2]int // that they want; nil: any
+}
+
 // client is one of the eight. Nothing of it is shared while it is at work.
 type client struct {
-	w        *world
-	n        int
-	rng      *rand.Rand
-	calm     bool // nothing of it dies
-	accounts []string
-	used     []int
+	w   *world
+	n   int
+	rng *rand.Rand
+	crowd
+	calm   bool     // nothing of it dies
+	people []string // accounts
+	used   []int
 
 	held   []*mine
 	booked []*mine
@@ -134,14 +141,15 @@ type client struct {
 	looks []look
 	died  []tryout // holds
 
+	over  map[int64]bool  // bookings that were let go: the hold's old answer does not bring them back
 	left  map[int64]int64 // orders that were left, as the client was told
 	count map[string]int  // operations by kind and outcome
 }
 
-func newClient(w *world, n, accounts int, seed uint64) *client {
-	c := &client{w: w, accounts: make([]string, accounts), used: make([]int, accounts), n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), left: map[int64]int64{}, count: map[string]int{}}
-	for i := range c.accounts {
-		c.accounts[i] = c.newAccount()
+func newClient(w *world, n int, of crowd, seed uint64) *client {
+	c := &client{w: w, crowd: of, people: make([]string, of.accounts), used: make([]int, of.accounts), over: map[int64]bool{}, n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), left: map[int64]int64{}, count: map[string]int{}}
+	for i := range c.people {
+		c.people[i] = c.newAccount()
 	}
 	return c
 }
@@ -150,11 +158,11 @@ func (c *client) newAccount() string { return fmt.Sprintf("c%d-%d", c.n, c.w.key
 
 // account is one of the client's people. They are replaced after a while.
 func (c *client) account() string {
-	i := c.rng.IntN(len(c.accounts))
+	i := c.rng.IntN(len(c.people))
 	if c.used[i]++; c.used[i] > 40 {
-		c.accounts[i], c.used[i] = c.newAccount(), 0
+		c.people[i], c.used[i] = c.newAccount(), 0
 	}
-	return c.accounts[i]
+	return c.people[i]
 }
 
 func (c *client) key() string { return "k" + strconv.FormatInt(c.w.keys.Add(1), 10) }
@@ -163,6 +171,10 @@ func (c *client) replica() *replica { return c.w.replicas[c.rng.IntN(len(c.w.rep
 
 // interval is one to six legs, short ones more often.
 func (c *client) interval() (from, to int) {
+	if n := len(c.intervals); n > 0 {
+		i := c.intervals[c.rng.IntN(n)]
+		return i[0], i[1]
+	}
 	n := 1 + min(c.rng.IntN(legs), c.rng.IntN(legs))
 	from = 1 + c.rng.IntN(legs-n+1)
 	return from, from + n - 1
@@ -321,7 +333,7 @@ func (c *client) holdOnce(kind string, wish booking.Wish, from, to int) {
 			c.seen = append(c.seen, seen{what: "held", booking: h.Number, account: wish.Account, class: wish.Class, from: from, to: to,
 				seats: h.SeatNumbers, ends: h.EndsAt.UnixMicro(), span: sp})
 		}
-		if !slices.ContainsFunc(c.held, func(m *mine) bool { return m.number == h.Number }) {
+		if !c.over[h.Number] && !slices.ContainsFunc(c.held, func(m *mine) bool { return m.number == h.Number }) {
 			c.held = append(c.held, &mine{account: wish.Account, number: h.Number, id: h.ID, class: wish.Class, from: from, to: to, seats: h.SeatNumbers})
 		}
 	case uncertain(err):
@@ -436,6 +448,7 @@ func (c *client) letGo() {
 	})
 	if err == nil && !replay {
 		c.seen = append(c.seen, seen{what: "let go", booking: m.number, span: sp})
+		c.over[m.number] = true
 		c.w.hot.add(got.Seats...)
 	}
 	if !uncertain(err) {

@@ -86,7 +86,7 @@ type world struct {
 	hot    hotSeats
 	hold   int // seconds, as the sale has it
 
-	mailed sync.Map // booking or order told of → how often
+	mailed sync.Map // mail → true
 }
 
 // replica is one process of each function.
