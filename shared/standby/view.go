@@ -77,10 +77,17 @@ type Why struct {
 	At     time.Time `json:"at"`
 	Event  string    `json:"event"`
 	Class  string    `json:"class"`
-	From   string    `json:"from"` // what was free, stop ids
+	From   string    `json:"from"` // what was free then, stop ids
 	To     string    `json:"to"`
+	Freed  *Stretch  `json:"freed,omitempty"` // what of it this release freed
 	Reason string    `json:"reason"`
 	Served []Served  `json:"served,omitempty"`
+}
+
+// Stretch is an interval by its stop ids.
+type Stretch struct {
+	From string `json:"from"`
+	To   string `json:"to"`
 }
 
 // Served is who got it.
@@ -362,6 +369,9 @@ func whyPassed(sale *catalog.Sale, k *Order, places []placed) *Why {
 			continue
 		}
 		w = &Why{At: last.At.UTC(), Event: last.Event, Class: p.class, From: sale.From(last.From).ID, To: sale.To(last.To).ID, Reason: last.Reason}
+		if f := last.Freed; f[0] >= 1 && f[1] <= sale.Legs && f[0] <= f[1] {
+			w.Freed = &Stretch{From: sale.From(f[0]).ID, To: sale.To(f[1]).ID}
+		}
 		for _, s := range last.Served {
 			if s.From >= 1 && s.To <= sale.Legs {
 				w.Served = append(w.Served, Served{From: sale.From(s.From).ID, To: sale.To(s.To).ID, Quantity: s.Quantity, Exact: s.Exact})

@@ -159,7 +159,7 @@ func TestStandby(t *testing.T) {
 	eval[bool](b, `(window.sameDocument = true)`)
 	other.giveBack(mine[0])
 	b.until(`document.querySelector("#big").innerText === "1" && !document.querySelector("#why").hidden`)
-	if got := b.text("#why-text"); !strings.Contains(got, "Someone ahead of you") || !strings.Contains(got, "from Halifax to Montréal") || !strings.Contains(got, "returned") {
+	if got := b.text("#why-text"); !strings.Contains(got, "Somebody ahead of you") || !strings.Contains(got, "from Halifax to Montréal") || !strings.Contains(got, "returned") {
 		t.Errorf("why: %s", got)
 	}
 	b.look("why")

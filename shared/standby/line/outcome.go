@@ -39,6 +39,7 @@ type Why struct {
 	At       time.Time
 	Event    string   // the release's type
 	From, To int      // the free run of legs that touched the interval
+	Freed    [2]int   // the legs of it that this release freed: from, to
 	Reason   string   // one of the codes below
 	Served   []Served // who got the seat; none for Kept and Sale
 }
@@ -109,7 +110,7 @@ func why(said []Outcome, q Queue, score int64, lookedAt bool) *Why {
 	for _, o := range said {
 		for _, g := range o.Gaps {
 			if g[0] <= q.To && q.From <= g[1] {
-				return &Why{At: o.At, Event: o.Event, From: g[0], To: g[1], Served: o.Served, Reason: o.reason(g, q, score, lookedAt)}
+				return &Why{At: o.At, Event: o.Event, From: g[0], To: g[1], Freed: [2]int{o.From, o.To}, Served: o.Served, Reason: o.reason(g, q, score, lookedAt)}
 			}
 		}
 	}

@@ -121,8 +121,10 @@ function why() {
   if ($("#why").dataset.shown === key) return;
   $("#why").dataset.shown = key;
   const reason = `order.reason.${w.reason}`;
+  const freed = w.freed && (w.freed.from !== w.from || w.freed.to !== w.to) ? ` ${t("order.freed", { way: way(w.freed) })}` : "";
+  $("#why h2").textContent = t(w.reason === "same-queue" || w.reason === "sale" ? "order.why_last" : "order.why");
   show($("#why-text"), [
-    h("p", t("order.last", { class: title(w.class), time: hereTime(w.at), event: has(`order.event.${w.event}`) ? t(`order.event.${w.event}`) : w.event }), way(w) ? ` ${t("order.free", { way: way(w) })}` : ""),
+    h("p", t("order.last", { class: title(w.class), time: hereTime(w.at), event: has(`order.event.${w.event}`) ? t(`order.event.${w.event}`) : w.event }), way(w) ? [freed, ` ${t("order.free", { way: way(w) })}`] : ""),
     h("p", h("b", has(reason) ? t(reason, { n: order.quantity }) : order.ahead_explained ?? "")),
     w.served?.length ? h("p.small", t("order.went_to"), " ", w.served.map((one) => [t("standby.seats", { n: one.quantity }), way(one)].filter(Boolean).join(", ")).join("; ")) : null,
   ]);

@@ -148,10 +148,11 @@ function prices() {
   show($("#wait"), none ? invitation(sale, values) : null);
 }
 
-/** The class that came with the address, or the first, may have nothing left: then one that has. */
+/** The first class may have nothing left: then one that has. A class that came with the address stays. */
 function preselect() {
   if (touched) return;
   touched = true;
+  if (one().class === query.get("class")) return;
   if (lefts.get(one().class) !== 0) return;
   const other = sale.classes.find((each) => lefts.get(each.class) > 0);
   if (!other) return;
