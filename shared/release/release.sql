@@ -2,8 +2,14 @@
 -- seat_released (migrations/00002_seat.sql), and `match` looks into them.
 
 -- name: untold-sales
--- Sales with something to tell: a look without locks (SQL rule 8).
-SELECT DISTINCT sale_id FROM seat_release WHERE told_at IS NULL ORDER BY sale_id LIMIT $1;
+-- Sales with something to tell: a look without locks (SQL rule 8), each second. It
+-- steps from sale to sale, however much waits while NATS was away.
+WITH RECURSIVE open (sale_id) AS (
+    (SELECT r.sale_id FROM seat_release r WHERE r.told_at IS NULL ORDER BY r.sale_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.sale_id FROM seat_release r WHERE r.told_at IS NULL AND r.sale_id > open.sale_id ORDER BY r.sale_id LIMIT 1)
+    FROM open WHERE open.sale_id IS NOT NULL)
+SELECT open.sale_id FROM open WHERE open.sale_id IS NOT NULL ORDER BY open.sale_id LIMIT $1;
 
 -- name: untold
 -- What to tell of a sale: by its state, whatever order rows were committed in

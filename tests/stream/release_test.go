@@ -141,6 +141,27 @@ func number(e release.Event) (n int) {
 	return n
 }
 
+// TellAll finds every sale that has something to tell, and only those.
+func TestEverySale(t *testing.T) {
+	w := setup(t)
+	releases := w.releases()
+	if n, err := releases.TellAll(w.ctx); n != 0 || err != nil {
+		t.Errorf("nothing to tell: %d, %v", n, err)
+	}
+	sales := []int64{w.sale, w.db.OpenSale(t, 2, 4), w.db.OpenSale(t, 2, 4), w.db.OpenSale(t, 2, 4)}
+	for i, sale := range sales {
+		if i != 2 {
+			w.exec(`SELECT seat_released($1, 'REFUND', 'second', array_fill(1, ARRAY[$2::int]), 1, 2, NULL, clock_timestamp(), '')`, sale, i+1)
+		}
+	}
+	if n, err := releases.TellAll(w.ctx); n != 1+2+4 || err != nil {
+		t.Errorf("told %d, %v", n, err)
+	}
+	if n := w.count(`SELECT count(*) FROM seat_release WHERE told_at IS NULL`); n != 0 {
+		t.Errorf("%d not told", n)
+	}
+}
+
 // NATS away: nothing is told, whoever released goes on, an alert says so after a
 // minute, and once NATS is back the next call tells all and heals the alert.
 func TestNATSAway(t *testing.T) {
