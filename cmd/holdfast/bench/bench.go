@@ -89,6 +89,7 @@ type contest struct {
 	rounds  int
 	each    time.Duration
 	what    string
+	byCost  bool // the ratio is that of processor times, not of rates
 	close   func()
 }
 
@@ -239,7 +240,11 @@ func judge(o Options, c *contest, turns [][]turn, gate float64) *Result {
 	// round has in common falls out.
 	var ratios []float64
 	for i := range turns[0] {
-		ratios = append(ratios, turns[0][i].perSecond/turns[1][i].perSecond)
+		ratio := turns[0][i].perSecond / turns[1][i].perSecond
+		if c.byCost {
+			ratio = turns[1][i].cpuMicros / turns[0][i].cpuMicros
+		}
+		ratios = append(ratios, ratio)
 	}
 	r.Ratio = middle(ratios)
 	for i, s := range c.sides[2:] {
@@ -284,7 +289,7 @@ func (r *Result) Print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "  ratio  %10.2f (%s)\n", r.Ratio, verdict)
 	for _, at := range r.At {
-		fmt.Fprintf(w, "  %9d queued, %3d joining a second: p50 %.2f ms, p99 %.2f ms, %.2f times the shortest queue's\n", at.Queued, at.Joining, at.P50, at.P99, at.Growth)
+		fmt.Fprintf(w, "  %9d queued, %3.0f joining a second: p50 %.2f ms, p99 %.2f ms, %.2f times the shortest queue's\n", at.Queued, at.Joined, at.P50, at.P99, at.Growth)
 	}
 	if r.RedisBytes > 0 {
 		fmt.Fprintf(w, "  Redis  %10.0f bytes for each queued order\n", r.RedisBytes)

@@ -54,4 +54,10 @@ func TestJudgeFailsUnderTheGate(t *testing.T) {
 	if r = judge(Options{Name: "hold", Rounds: 3}, c, [][]turn{of(10, 30, 30), of(100, 100, 100)}, 0.4); !r.Failed {
 		t.Error("0.3 passed a gate of 0.4")
 	}
+	c.byCost = true
+	dear, cheap := of(100), of(10)
+	dear[0].cpuMicros, cheap[0].cpuMicros = 5, 4
+	if r = judge(Options{Name: "standby-first", Rounds: 1}, c, [][]turn{dear, cheap}, standbyFirst); r.Ratio != 0.8 || !r.Failed {
+		t.Errorf("a quarter more processor time: ratio %v, failed %v", r.Ratio, r.Failed)
+	}
 }

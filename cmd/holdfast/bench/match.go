@@ -53,8 +53,9 @@ type At struct {
 	Queued  int     `json:"queued"`
 	P50     float64 `json:"p50_ms"`
 	P99     float64 `json:"p99_ms"`
-	Joining int     `json:"joining"` // orders a second that joined meanwhile
-	Matches int     `json:"matches"` // measured
+	Joining int     `json:"joining"`      // orders a second that were to join meanwhile
+	Joined  float64 `json:"joined_per_s"` // and that did
+	Matches int     `json:"matches"`      // measured
 	// Growth is the median of the rounds' ratios of its p99 to that of the shortest
 	// queue in the same round.
 	Growth float64 `json:"growth"`
@@ -145,6 +146,9 @@ func (g Ground) match(ctx context.Context, o Options) (*Result, error) {
 		if at.P99 > matchP99 {
 			r.fail("p99 %.1f ms with %d queued and %d joining a second: more than %.0f", at.P99, at.Queued, at.Joining, matchP99)
 		}
+		if at.Joined < 0.9*float64(at.Joining) {
+			r.fail("only %.0f of %d a second joined with %d queued: this machine is too small or too busy", at.Joined, at.Joining, at.Queued)
+		}
 		if at.Growth > matchGrowth {
 			r.fail("%.2f times as long with %d queued (%d joining a second) as with %d: more than %.1f", at.Growth, at.Queued, at.Joining, o.Queued[0], matchGrowth)
 		}
@@ -210,9 +214,9 @@ func (b *matchBench) latency(ctx context.Context, o Options, r *Result) error {
 	}
 	joining := []int{0, matchJoining}
 	all := make([][]*hdrhistogram.Histogram, len(joining))
-	growth := make([][][]float64, len(joining))
+	growth, joined := make([][][]float64, len(joining)), make([][][]float64, len(joining))
 	for j := range joining {
-		growth[j] = make([][]float64, len(sales))
+		growth[j], joined[j] = make([][]float64, len(sales)), make([][]float64, len(sales))
 		for range sales {
 			all[j] = append(all[j], hdrhistogram.New(1, 60_000_000, 3))
 		}
@@ -223,8 +227,7 @@ func (b *matchBench) latency(ctx context.Context, o Options, r *Result) error {
 			p99 := make([]float64, len(sales))
 			for k := range sales {
 				i := (k + round) % len(sales) // nobody is always the first
-				joined, began := b.joined.Load(), time.Now()
-				list, err := b.turn(ctx, &sales[i], each, rate)
+				list, perSecond, err := b.turn(ctx, &sales[i], each, rate)
 				if err != nil {
 					return fmt.Errorf("%d queued: %w", sales[i].hot, err)
 				}
@@ -238,9 +241,10 @@ func (b *matchBench) latency(ctx context.Context, o Options, r *Result) error {
 				p99[i] = float64(h.ValueAtQuantile(99)) / 1000
 				if round > 0 { // the first warms up
 					all[j][i].Merge(h)
+					joined[j][i] = append(joined[j][i], perSecond)
 				}
 				b.log("round %d of %d: %8d queued, %3.0f of %3d joining a second: %4d matches, p50 %6.2f ms, p99 %6.2f ms", round, o.Rounds,
-					sales[i].hot, float64(b.joined.Load()-joined)/time.Since(began).Seconds(), rate, len(list), float64(h.ValueAtQuantile(50))/1000, p99[i])
+					sales[i].hot, perSecond, rate, len(list), float64(h.ValueAtQuantile(50))/1000, p99[i])
 			}
 			for i := range sales {
 				if round > 0 {
@@ -252,7 +256,7 @@ func (b *matchBench) latency(ctx context.Context, o Options, r *Result) error {
 	for j, rate := range joining {
 		for i, s := range sales {
 			r.At = append(r.At, At{
-				Queued: s.hot, Joining: rate, Matches: int(all[j][i].TotalCount()), Growth: middle(growth[j][i]),
+				Queued: s.hot, Joining: rate, Joined: middle(joined[j][i]), Matches: int(all[j][i].TotalCount()), Growth: middle(growth[j][i]),
 				P50: float64(all[j][i].ValueAtQuantile(50)) / 1000, P99: float64(all[j][i].ValueAtQuantile(99)) / 1000,
 			})
 		}
@@ -276,16 +280,17 @@ func (b *matchBench) judge(ctx context.Context, sale int64) error {
 
 // turn takes bookings of a sale back, some a second, and measures from the commit
 // of each to the commit of the hold that `match` made of it.
-func (b *matchBench) turn(ctx context.Context, q *queued, n, joining int) ([]wait, error) {
+func (b *matchBench) turn(ctx context.Context, q *queued, n, joining int) (list []wait, joined float64, err error) {
 	var mark int64
 	if err := b.owner.QueryRow(ctx, `SELECT coalesce(max(release_id), 0) FROM seat_release`).Scan(&mark); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	joined, stop := context.WithCancel(ctx)
+	before, began := b.joined.Load(), time.Now()
+	joins, stop := context.WithCancel(ctx)
 	defer stop()
 	var joiners errgroup.Group
 	if joining > 0 {
-		joiners.Go(func() error { return b.join(joined, q, joining) })
+		joiners.Go(func() error { return b.join(joins, q, joining) })
 	}
 	n = min(n, len(q.sold))
 	tick := time.NewTicker(time.Second / matchRate)
@@ -303,20 +308,22 @@ func (b *matchBench) turn(ctx context.Context, q *queued, n, joining int) ([]wai
 	}
 	q.sold = q.sold[n:]
 	if err := releasers.Wait(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	stop()
 	if err := joiners.Wait(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	joined = float64(b.joined.Load()-before) / time.Since(began).Seconds()
 	if err := b.done(ctx, q.id); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	// What `pay` would have done: it is not part of this.
 	if _, err := b.owner.Exec(ctx, `UPDATE outbox SET done_at = now() WHERE sale_id = $1 AND kind = 'order_matched' AND done_at IS NULL`, q.id); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return b.waits(ctx, q.id, mark)
+	list, err = b.waits(ctx, q.id, mark)
+	return list, joined, err
 }
 
 // takeBack cancels a paid booking: a REFUND.

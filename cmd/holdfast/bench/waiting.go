@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -131,7 +132,8 @@ func throughTemp(ctx context.Context, tx pgx.Tx, table string, columns []string,
 
 // queueUp lets people wait in a sale, as if each had joined and been looked at: hot
 // orders in the first interval's queue and rest in every other, in turn, of one to
-// four seats, wherever they are. Each has an account, and a payment that is authorised.
+// four seats, wherever they are. Each has an account; those that may come to be
+// matched in a benchmark have a payment that is authorised.
 func queueUp(ctx context.Context, owner *pgxpool.Pool, sale int64, intervals []interval, hot, rest int) error {
 	var from, to []int
 	for _, iv := range intervals {
@@ -147,6 +149,10 @@ func queueUp(ctx context.Context, owner *pgxpool.Pool, sale int64, intervals []i
 		}
 		var number, score int64
 		err := tx.QueryRow(ctx, `SELECT coalesce((SELECT max(number) FROM standby_order), 0), nextval('standby_score')`).Scan(&number, &score)
+		if err != nil {
+			return err
+		}
+		indexes, err := dropIndexes(ctx, tx, "standby_order", "account_sale", "payment")
 		if err != nil {
 			return err
 		}
@@ -173,14 +179,48 @@ func queueUp(ctx context.Context, owner *pgxpool.Pool, sale int64, intervals []i
 			SELECT sale_id, account, 0, 4 FROM standby_order WHERE sale_id = $1 AND number > $2`,
 			`INSERT INTO payment (sale_id, payment_id, standby_order, account, gateway, request_key, amount, currency, step, reference, made_at, ask_at)
 			SELECT sale_id, payment_id, number, account, gateway, request_key, fares[1], currency, 'created', 'ref-' || number, now(), now() + interval '1 day'
-			FROM standby_order WHERE sale_id = $1 AND number > $2`,
+			FROM standby_order WHERE sale_id = $1 AND number > $2 AND (number <= $2 + 20000 OR number > $2 + $3)`,
 			`SELECT setval(pg_get_serial_sequence('standby_order', 'number'), (SELECT max(number) FROM standby_order)),
 				setval('standby_score', (SELECT max(score) FROM standby_order)) WHERE $1::bigint > 0 AND $2::bigint >= 0`,
 		} {
-			if _, err := tx.Exec(ctx, s, sale, number); err != nil {
+			args := []any{sale, number}
+			if strings.Contains(s, "$3") {
+				args = append(args, hot)
+			}
+			if _, err := tx.Exec(ctx, s, args...); err != nil {
 				return fmt.Errorf("%.40s: %w", s, err)
+			}
+		}
+		// Made again as they were: row by row they would take longer than all else.
+		for _, s := range indexes {
+			if _, err := tx.Exec(ctx, s); err != nil {
+				return fmt.Errorf("%s: %w", s, err)
 			}
 		}
 		return nil
 	})
+}
+
+// dropIndexes drops the indexes of tables that no constraint needs, and returns
+// the statements that make them again.
+func dropIndexes(ctx context.Context, tx pgx.Tx, tables ...string) (again []string, err error) {
+	rows, err := tx.Query(ctx, `SELECT i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid) FROM pg_index i
+		WHERE i.indrelid::regclass::text = ANY ($1) AND NOT EXISTS (SELECT 1 FROM pg_constraint c WHERE c.conindid = i.indexrelid)`, tables)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	var name, definition string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &definition}, func() error {
+		names, again = append(names, name), append(again, definition)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		if _, err := tx.Exec(ctx, "DROP INDEX "+n); err != nil {
+			return nil, err
+		}
+	}
+	return again, nil
 }
