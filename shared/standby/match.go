@@ -471,7 +471,7 @@ func (r *run) input(ctx context.Context, tx pgx.Tx) (plan.Input, int64, error) {
 			in.Newcomers = append(in.Newcomers, n.Newcomer)
 		}
 	}
-	if err := r.readQueues(ctx, tx, gaps, exact); err != nil {
+	if err := r.readQueues(ctx, tx, gaps, exact, len(in.Newcomers)); err != nil {
 		return in, 0, err
 	}
 	groups := r.groups(in.Newcomers)
@@ -563,12 +563,13 @@ func (s strip) seat(number int, now int64) plan.Seat {
 }
 
 // readQueues reads the first of every queue inside the gaps, and of those named.
-func (r *run) readQueues(ctx context.Context, tx pgx.Tx, gaps map[string][]plan.Interval, exact map[string]map[plan.Interval]bool) error {
+func (r *run) readQueues(ctx context.Context, tx pgx.Tx, gaps map[string][]plan.Interval, exact map[string]map[plan.Interval]bool, newcomers int) error {
 	b := &pgx.Batch{}
-	var of []string // the class of each statement
+	first := plan.LookedAt + len(r.releases) + newcomers // a run may serve so many of one queue
+	var of []string                                      // the class of each statement
 	for _, class := range slices.Sorted(maps.Keys(gaps)) {
 		for _, g := range outermost(gaps[class]) {
-			b.Queue(matchSQL["candidates"], r.sale, class, g.From, g.To, plan.LookedAt, passMost)
+			b.Queue(matchSQL["candidates"], r.sale, class, g.From, g.To, first, passMost)
 			of = append(of, class)
 		}
 	}
@@ -577,7 +578,7 @@ func (r *run) readQueues(ctx context.Context, tx pgx.Tx, gaps map[string][]plan.
 		for iv := range exact[class] {
 			from, to = append(from, iv.From), append(to, iv.To)
 		}
-		b.Queue(matchSQL["heads"], r.sale, class, from, to, plan.LookedAt, passMost)
+		b.Queue(matchSQL["heads"], r.sale, class, from, to, first, passMost)
 		of = append(of, class)
 	}
 	if len(of) == 0 {

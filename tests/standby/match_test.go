@@ -291,3 +291,152 @@ func TestMatchTwice(t *testing.T) {
 		}
 	}
 }
+
+// Many seats come free at once, more than are looked at of a queue: all of them
+// go to who waits, in order, and none to the open sale.
+func TestMatchManyAtOnce(t *testing.T) {
+	w := newMatching(t, 2, 25)
+	var all []int
+	for n := 1; n <= 25; n++ {
+		all = append(all, n)
+	}
+	held := w.take(1, 2, all...)
+	var orders []int64
+	for i := range 40 {
+		orders = append(orders, w.order(fmt.Sprintf("o%d", i), 1, 2, 1))
+	}
+	w.match()
+	for i, b := range held {
+		w.letGo(fmt.Sprintf("seat-%d-1", i+1), b)
+	}
+	if did := w.match(); did.Matched != 25 || did.Releases != 25 {
+		t.Errorf("of 25 seats for 40 who wait: %+v", did)
+	}
+	for i, o := range orders {
+		if want := map[bool]string{true: "matched", false: "queued"}[i < 25]; w.state(o) != want {
+			t.Errorf("order %d is %s, not %s", i, w.state(o), want)
+		}
+	}
+	if code := w.tryHold("stranger", 1, 1, 1); code != "sold-out" {
+		t.Errorf("a stranger: %s", code)
+	}
+}
+
+// Field case 43: a release after closing brings no match, and who waits is let
+// off; while the sale is paused nothing moves, and what is due stays due.
+func TestMatchClosedAndPaused(t *testing.T) {
+	w := newMatching(t, 1, 2)
+	held := w.take(1, 1, 1, 2)
+	a, b := w.order("a", 1, 1, 1), w.order("b", 1, 1, 1)
+	w.match()
+	w.exec(`UPDATE sale SET state = 'paused'`)
+	w.letGo("seat-1-1", held[0])
+	if did := w.match(); did != (standby.Did{}) || w.state(a) != "queued" {
+		t.Fatalf("paused: %+v, %s", did, w.state(a))
+	}
+	w.exec(`UPDATE sale SET state = 'open'`)
+	if did := w.match(); did.Matched != 1 || w.state(a) != "matched" {
+		t.Fatalf("open again: %+v, %s", did, w.state(a))
+	}
+	w.exec(`UPDATE sale SET closes_at = now() - interval '1 second'`)
+	w.letGo("seat-2-1", held[1])
+	if did := w.match(); did.Matched != 0 || did.Releases != 1 || w.state(b) != "expired" {
+		t.Fatalf("closed: %+v, %s", did, w.state(b))
+	}
+}
+
+// `match` is away for a minute: what came free stays kept for who waits, and
+// nothing is stranded when it is back.
+func TestMatchAway(t *testing.T) {
+	w := newMatching(t, 2, 4)
+	held := w.take(1, 2, 1, 2, 3, 4)
+	one, group := w.order("one", 2, 2, 1), w.order("group", 1, 2, 2)
+	w.match()
+	for i, b := range held {
+		w.letGo(fmt.Sprintf("seat-%d-1", i+1), b)
+	}
+	w.exec(`UPDATE seat_release SET released_at = released_at - interval '1 minute'`)
+	if code := w.tryHold("open", 1, 2, 1); code != "standby-first" {
+		t.Fatalf("the open sale takes what standby was not offered: %s", code)
+	}
+	if did := w.match(); did.Matched != 2 || did.Releases != 4 {
+		t.Fatalf("back again: %+v", did)
+	}
+	if w.state(one) != "matched" || w.state(group) != "matched" {
+		t.Fatalf("one %s, group %s", w.state(one), w.state(group))
+	}
+	if code := w.tryHold("open", 1, 2, 1); code != "held" {
+		t.Fatalf("what nobody can use is stranded: %s", code)
+	}
+}
+
+// tryHold asks the open sale for any seats.
+func (w *matching) tryHold(account string, from, to, quantity int) (code string) {
+	w.t.Helper()
+	err := w.db.App.QueryRow(w.ctx, `SELECT hold_seats($1, $2, gen_random_uuid()::text, '\x00', NULL, NULL, 'second', $3, $4, NULL, NULL, $5, 0, NULL, '[]', '{}', NULL, 'customer', '')->>'code'`,
+		w.sale, account, from, to, quantity).Scan(&code)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return code
+}
+
+// shift gives the database of this test a clock of its own: every function and
+// every statement of ours reads it in place of the server's.
+func (w *matching) shift(by string) {
+	w.t.Helper()
+	w.exec(`CREATE TABLE clock_shift (by interval)`)
+	w.exec(`INSERT INTO clock_shift VALUES ($1::text::interval)`, by)
+	w.exec(`GRANT SELECT ON clock_shift TO PUBLIC`)
+	for f, volatile := range map[string]string{"clock_timestamp": "VOLATILE", "now": "STABLE"} {
+		w.exec(`CREATE FUNCTION public.` + f + `() RETURNS timestamptz LANGUAGE sql ` + volatile + ` SECURITY DEFINER
+			AS 'SELECT pg_catalog.` + f + `() + (SELECT by FROM public.clock_shift)'`)
+	}
+	w.exec(`DO $$
+		DECLARE f record;
+		BEGIN
+			FOR f IN SELECT p.oid::regprocedure AS name FROM pg_proc p
+					 WHERE p.pronamespace = 'public'::regnamespace AND p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'plpgsql') LOOP
+				EXECUTE 'ALTER FUNCTION ' || f.name || ' SET search_path = public, pg_catalog, pg_temp';
+			END LOOP;
+			EXECUTE 'ALTER DATABASE ' || current_database() || ' SET search_path = public, pg_catalog, pg_temp';
+		END $$`)
+	w.db.App.Reset()
+	w.db.Owner.Reset()
+}
+
+// The database's clock is a minute ahead for a while, and then right again:
+// nothing reaches the open sale before standby, and nothing is stranded.
+func TestClockAhead(t *testing.T) {
+	w := newMatching(t, 1, 3)
+	held := w.take(1, 1, 1, 2, 3)
+	a := w.order("a", 1, 1, 1)
+	w.match()
+	w.shift("1 minute")
+	var ahead bool
+	if err := w.db.App.QueryRow(w.ctx, `SELECT now() > pg_catalog.now() + interval '59 seconds'`).Scan(&ahead); err != nil || !ahead {
+		t.Fatalf("the clock is not ahead: %v", err)
+	}
+	w.letGo("seat-1-1", held[0])
+	if did := w.match(); did.Matched != 1 || w.state(a) != "matched" {
+		t.Fatalf("a minute ahead: %+v, %s", did, w.state(a))
+	}
+	group := w.order("group", 1, 1, 2)
+	w.match()
+	w.letGo("seat-2-1", held[1]) // free since a minute ahead of what will be now
+	w.match()                    // and considered then: the group cannot use it
+	w.exec(`UPDATE clock_shift SET by = '0'`)
+	late := w.order("late", 1, 1, 1)
+	w.letGo("seat-3-1", held[2])
+	if code := w.tryHold("open", 1, 1, 1); code == "held" {
+		t.Fatal("the open sale got what standby was not offered")
+	}
+	if w.match(); w.state(late) != "matched" {
+		t.Fatalf("right again: late is %s", w.state(late))
+	}
+	w.exec(`UPDATE clock_shift SET by = '61 seconds'`) // a minute later
+	w.match()
+	if code := w.tryHold("open", 1, 1, 1); code != "held" {
+		t.Fatalf("a seat that nobody can use is stranded: %s, the group is %s", code, w.state(group))
+	}
+}

@@ -127,7 +127,7 @@ func newPlanWorld(seed uint64, small bool, met map[string]int) *planWorld {
 	}
 	w.classes = []string{"first", "second", "third"}[:pick(1, 3)]
 	w.width = pick(1, 5)
-	w.emptied, w.singles, w.given = pick(1, 8), pick(1, 4), pick(10, 12)
+	w.emptied, w.singles, w.given = pick(1, 8), pick(1, 4), pick(10, 24)
 	for range popular {
 		w.popular = append(w.popular, w.interval())
 	}
@@ -554,11 +554,11 @@ func (j *planJudge) fits(c *plan.Class, o plan.Order, iv plan.Interval, seat int
 	return false
 }
 
-// line is who of a queue's first ten is not served.
+// line is the first ten of a queue that are not served.
 func (j *planJudge) line(c *plan.Class, iv plan.Interval) []plan.Order {
 	q := c.Queues[iv]
-	q = slices.Clone(q[:min(len(q), 10)])
-	return slices.DeleteFunc(q, func(o plan.Order) bool { return j.served[o.Number] })
+	q = slices.DeleteFunc(slices.Clone(q), func(o plan.Order) bool { return j.served[o.Number] })
+	return q[:min(len(q), 10)]
 }
 
 // next is whose turn it is with a seat: the first that fits.

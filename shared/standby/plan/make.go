@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
@@ -10,7 +11,7 @@ import (
 // The due seats of all classes are worked at in order of their oldest release,
 // and each seat's gaps (Gaps, of what is free by then) from left to right. In a
 // gap the queues of all intervals inside it are looked at. A queue's candidates
-// are its first LookedAt orders without those served in this run; its head is
+// are the first LookedAt of its orders that are not served yet; its head is
 // the first of them when the work at the gap begins.
 //
 // An order can be served with the seat on its interval f..t if it is one
@@ -221,12 +222,26 @@ func (g *gapWork) passes(stuck []stuckHead) {
 // candidate is the first order of the queue that can be served with the seat.
 func (g *gapWork) candidate(q *queue) *Order {
 	b := beside{c: g.c, seat: g.i, iv: q.Interval}
-	for k := range q.orders {
-		if o := &q.orders[k]; !g.served[o.Number] && b.fits(o) {
+	for o := range g.candidates(q) {
+		if b.fits(o) {
 			return o
 		}
 	}
 	return nil
+}
+
+// candidates are the first LookedAt of a queue that are not served.
+func (r *run) candidates(q *queue) iter.Seq[*Order] {
+	return func(yield func(*Order) bool) {
+		looked := 0
+		for k := range q.orders {
+			if o := &q.orders[k]; !r.served[o.Number] {
+				if looked++; looked > LookedAt || !yield(o) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // newcomer is the turn of an order that nobody has looked at.
@@ -253,12 +268,11 @@ func (r *run) older(c *strips, n *Newcomer) bool {
 	if !ok {
 		return false
 	}
-	for k := range c.queues[q].orders {
-		o := &c.queues[q].orders[k]
+	for o := range r.candidates(&c.queues[q]) {
 		if o.Score >= n.Score {
 			return false
 		}
-		if !r.served[o.Number] && c.tightest(o, n.Interval) >= 0 {
+		if c.tightest(o, n.Interval) >= 0 {
 			return true
 		}
 	}

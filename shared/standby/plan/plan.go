@@ -2,8 +2,8 @@
 // is pure: `match` reads a sale's due work, asks Make what to do, and writes it.
 package plan
 
-// LookedAt is how many orders of a queue are looked at: its first by score
-// (DESIGN 8). What a plan costs does not depend on how many wait behind them.
+// LookedAt is how many orders of a queue are looked at for a seat: its first by
+// score (DESIGN 8). What a plan costs does not depend on how many wait behind them.
 const LookedAt = 10
 
 // Together says how a group sits. It means nothing for one person.
@@ -93,11 +93,13 @@ type Newcomer struct {
 
 // Class is what a run has to look at in one class.
 type Class struct {
-	ID     string
-	Legs   int
-	Seats  []Seat               // every seat that has a free leg or is kept for a candidate, ascending; due seats among them
-	Due    []Release            // oldest first
-	Queues map[Interval][]Order // the first LookedAt of each queue by score
+	ID    string
+	Legs  int
+	Seats []Seat    // every seat that has a free leg or is kept for a candidate, ascending; due seats among them
+	Due   []Release // oldest first
+	// Queues are the first of each queue by score: LookedAt, and as many more as the
+	// run may serve, which is one for each due seat of the sale and one a newcomer.
+	Queues map[Interval][]Order
 }
 
 // Input is all that a run looks at: the classes of one sale and its newcomers

@@ -25,7 +25,7 @@ type strips struct {
 	most map[Interval]most
 }
 
-// queue is the first LookedAt orders that wait for an interval.
+// queue is the orders that wait for an interval, as far as they are given.
 type queue struct {
 	Interval
 	orders []Order
@@ -53,7 +53,7 @@ func stripsOf(in *Class) *strips {
 	c.coaches = group(in.Seats, c.coach, func(s *Seat) int { return s.Coach })
 	c.queues = make([]queue, 0, len(in.Queues))
 	for iv, orders := range in.Queues {
-		c.queues = append(c.queues, queue{iv, orders[:min(len(orders), LookedAt)]})
+		c.queues = append(c.queues, queue{iv, orders})
 	}
 	slices.SortFunc(c.queues, func(a, b queue) int { return cmp.Or(cmp.Compare(a.To, b.To), cmp.Compare(a.From, b.From)) })
 	c.places = make(map[Interval]int, len(c.queues))

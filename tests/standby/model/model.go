@@ -192,10 +192,10 @@ func (w *world) seatsFor(c *Class, o *Order, s *Seat, f, t int) []int {
 	return seats
 }
 
-// candidates are the first ten of a queue without those served.
+// candidates are the first ten of a queue that are not served.
 func (w *world) candidates(q *Queue) (list []*Order) {
 	for i := range q.Orders {
-		if i < lookedAt && !w.served[q.Orders[i].Number] {
+		if len(list) < lookedAt && !w.served[q.Orders[i].Number] {
 			list = append(list, &q.Orders[i])
 		}
 	}
