@@ -1075,7 +1075,7 @@ func TestStandbyManyAtOnce(t *testing.T) {
 					break
 				}
 			}
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond) // longer than it takes to begin another
 			now.Add(-1)
 		}
 		return nil

@@ -45,8 +45,8 @@ func readStack(t *testing.T) *stack.Services {
 
 // The functions that DESIGN section 4 names and that are built.
 var built = []string{
-	"admit-tick", "catalog", "confirm", "hold", "join-room", "pay", "reconcile",
-	"release-event", "seat-map", "sign-in", "ticket", "web",
+	"admit-tick", "catalog", "confirm", "hold", "join-room", "match", "pay", "reconcile",
+	"release-event", "seat-map", "sign-in", "standby", "ticket", "web",
 }
 
 func TestStack(t *testing.T) {
