@@ -61,8 +61,14 @@ WHERE sale_id = $1 AND kind = $2 AND done_at IS NULL AND due_at <= now()
 ORDER BY due_at, outbox_id LIMIT $3;
 
 -- name: done-all
+-- What another replica is marking just now is left to it. The rows are found by
+-- their key: a plain done_at IS NULL would be answered from the index of due rows,
+-- past everything done since the last vacuum.
 UPDATE outbox SET done_at = now(), error = NULL
-WHERE sale_id = $1 AND outbox_id = ANY ($2) AND done_at IS NULL;
+WHERE sale_id = $1 AND outbox_id = ANY (ARRAY(
+    SELECT outbox_id FROM outbox
+    WHERE sale_id = $1 AND outbox_id = ANY ($2) AND coalesce(done_at, 'infinity') = 'infinity'
+    ORDER BY outbox_id FOR UPDATE SKIP LOCKED));
 
 -- name: again-all
 -- A batch failed: each row is due again after its own wait.

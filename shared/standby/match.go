@@ -110,7 +110,9 @@ func (m *Matcher) MatchDue(ctx context.Context) (did Did, err error) {
 
 // Match does what is due of a sale until nothing is: releases first, then new
 // orders, each some at a time in a transaction of its own. Calls for one sale
-// wait for each other; a sale that has nothing due costs one look.
+// wait for each other; a sale that has nothing due costs one look. Orders that
+// join after the new ones were read are left to the call that they are told with,
+// so that a rush of joins is looked at in few scans.
 func (m *Matcher) Match(ctx context.Context, sale int64) (did Did, err error) {
 	for range matchRuns {
 		r := run{m: m, sale: sale, refused: map[int64]string{}}
@@ -328,6 +330,7 @@ func (r *run) try(ctx context.Context) (some bool, after func(context.Context), 
 		if err != nil {
 			return err
 		}
+		some = len(r.releases) > 0 || len(r.newcomers) == matchNewcomers || did.Matched > 0
 		after = func(ctx context.Context) {
 			if did.Matched > 0 {
 				r.m.after.Seated(ctx, r.sale)

@@ -77,7 +77,7 @@ const (
 	nudgeEvery    = 100 * time.Millisecond
 	mirrorEvery   = 20 * time.Millisecond
 	mirrorMost    = 1000             // calls of Mirror that one run answers
-	mirrorFlights = 4                // runs at a time
+	mirrorFlights = 16               // runs at a time; one of a sale, as two would do the same rows
 	mirrorTime    = 30 * time.Second // of a run
 
 	pageSize  = 1000 // orders read from Postgres, or moved in Redis, at once
@@ -102,7 +102,7 @@ type Options struct {
 type Lines struct {
 	o Options
 
-	mirrors    *queue.Gather[int64, error]
+	mirrors    [mirrorFlights]*queue.Gather[int64, error] // a sale has always the same
 	mirrorSoon *soon
 	nudgeSoon  *soon
 
@@ -151,7 +151,9 @@ func New(o Options) *Lines {
 		o.Refresh = Refresh
 	}
 	l := &Lines{o: o, known: map[place]*entry{}, split: map[place]bool{}}
-	l.mirrors = queue.NewGather(mirrorMost, mirrorFlights, l.mirrorSales)
+	for i := range l.mirrors {
+		l.mirrors[i] = queue.NewGather(mirrorMost, 1, l.mirrorSales)
+	}
 	l.mirrorSoon = newSoon(mirrorEvery, l.mirrorLater)
 	l.nudgeSoon = newSoon(nudgeEvery, func(sale int64) { l.nudge(context.Background(), sale) })
 	return l

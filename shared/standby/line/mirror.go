@@ -37,7 +37,7 @@ const (
 // ago. Calls that wait together are answered by one run that begins after them.
 // Errors: queue.ErrDown and Postgres's; the rows are then due again later.
 func (l *Lines) Mirror(ctx context.Context, sale int64) error {
-	failed, err := l.mirrors.Do(ctx, sale)
+	failed, err := l.mirrors[sale%mirrorFlights].Do(ctx, sale)
 	return cmp.Or(err, failed)
 }
 
