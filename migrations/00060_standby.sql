@@ -2,7 +2,7 @@
 -- Standby: orders that wait for seats, and their queues. Postgres is the queue's
 -- truth: an order stands in standby_queue once for each of its classes exactly
 -- while it is queued or pending. Rows are locked in the one order: match row,
--- accounts, bookings, seats, orders, queue rows (law 2).
+-- accounts, bookings, seats, orders, queue rows, due rows (law 2).
 --
 --   authorising -> queued | pending -> matched -> booked
 --   authorising, queued, pending -> cancelling -> cancelled
@@ -37,7 +37,6 @@ CREATE TABLE standby_order (
     authorise_by timestamptz NOT NULL,   -- the authorisation must stand by then
     departs_at   timestamptz,
     score        bigint,
-    checked_at   timestamptz,            -- when `match` first looked for free seats; NULL: it is due
     booking      bigint,
     class        text,                   -- of the booking
     passengers   jsonb NOT NULL DEFAULT '[]',
@@ -59,9 +58,6 @@ CREATE TABLE standby_order (
         AND (booking IS NOT NULL OR state NOT IN ('matched', 'booked'))),
     CONSTRAINT standby_order_ended CHECK ((ended_at IS NOT NULL) = (state IN ('booked', 'cancelled', 'expired')))
 ) WITH (fillfactor = 80);
-CREATE INDEX standby_order_of_account ON standby_order (sale_id, account);
-CREATE INDEX standby_order_of ON standby_order (account, sale_id);
-CREATE INDEX standby_order_due ON standby_order (sale_id, score) WHERE checked_at IS NULL AND state IN ('queued', 'pending');
 CREATE INDEX standby_order_until ON standby_order (sale_id, until) WHERE state IN ('authorising', 'queued', 'pending');
 CREATE INDEX standby_order_authorising ON standby_order (sale_id, authorise_by) WHERE state = 'authorising';
 CREATE INDEX standby_order_pending ON standby_order (sale_id, number) WHERE state = 'pending';
@@ -83,6 +79,16 @@ CREATE TABLE standby_queue (
     FOREIGN KEY (sale_id, number) REFERENCES standby_order
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 CREATE INDEX standby_queue_order ON standby_queue (sale_id, number);
+
+-- Waiting orders that `match` has not looked for free seats for: a row while it is
+-- due, and none after. Not a column of the order, as an order has many indexes.
+CREATE TABLE standby_due (
+    sale_id bigint NOT NULL,
+    score   bigint NOT NULL,
+    number  bigint NOT NULL,
+    due_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (sale_id, score)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- One row a sale, the lock of `match`: one sale at a time, many in parallel.
 CREATE TABLE standby_match (
@@ -180,7 +186,8 @@ DECLARE
     v_score bigint;
     v_until timestamptz;
 BEGIN
-    SELECT * INTO o FROM standby_order WHERE sale_id = p_sale AND number = p_number FOR UPDATE;
+    SELECT state, score, until, classes, leg_from, leg_to, quantity, together INTO o
+    FROM standby_order WHERE sale_id = p_sale AND number = p_number FOR UPDATE;
     IF NOT FOUND THEN
         RETURN jsonb_build_object('code', 'unknown');
     END IF;
@@ -198,8 +205,8 @@ BEGIN
         history = history || history_line(v_now, v_state, CASE WHEN v_until < o.until THEN 'until the end of the authorisation' ELSE '' END)
     WHERE sale_id = p_sale AND number = p_number;
     INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together)
-    SELECT k.sale_id, c, k.leg_from, k.leg_to, v_score, k.number, k.quantity, k.together
-    FROM standby_order k, unnest(o.classes) c WHERE k.sale_id = p_sale AND k.number = p_number;
+    SELECT p_sale, c, o.leg_from, o.leg_to, v_score, p_number, o.quantity, o.together FROM unnest(o.classes) c;
+    INSERT INTO standby_due (sale_id, score, number) VALUES (p_sale, v_score, p_number);
     PERFORM standby_mirror(p_sale, p_number, p_trace);
     RETURN jsonb_build_object('code', v_state, 'state', v_state, 'score', v_score, 'until', v_until);
 END
@@ -249,6 +256,7 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_open boolean;
     v_left integer;
+    v_score bigint;
 BEGIN
     DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number;
     GET DIAGNOSTICS v_left = ROW_COUNT;
@@ -258,7 +266,8 @@ BEGIN
         ended_at = CASE WHEN p_state = 'cancelling' AND v_open THEN NULL ELSE v_now END,
         step = CASE WHEN v_open THEN step ELSE 'voided' END,
         reason = p_reason, history = history || history_line(v_now, p_state, p_reason)
-    WHERE sale_id = p_sale AND number = p_number;
+    WHERE sale_id = p_sale AND number = p_number RETURNING score INTO v_score;
+    DELETE FROM standby_due WHERE sale_id = p_sale AND score = v_score;
     IF v_left > 0 THEN
         PERFORM standby_mirror(p_sale, p_number, p_trace);
     END IF;
@@ -422,10 +431,11 @@ BEGIN
             v_now, v_ends, LEAST(v_ends + make_interval(secs => s.extend_seconds), o.departs_at), o.departs_at,
             o.passengers, o.contact, 'match', history_line(v_now, 'matched', p_why), o.trace_id);
         UPDATE standby_order SET state = 'matched', step = 'matched', booking = v_booking, class = p_class, matched_at = v_now,
-            checked_at = COALESCE(checked_at, v_now), history = history || history_line(v_now, 'matched', p_why)
+            history = history || history_line(v_now, 'matched', p_why)
         WHERE sale_id = p_sale AND number = p_number;
         UPDATE payment SET booking = v_booking WHERE sale_id = p_sale AND standby_order = p_number;
         DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number;
+        DELETE FROM standby_due WHERE sale_id = p_sale AND score = o.score;
         PERFORM standby_mirror(p_sale, p_number, o.trace_id);
         INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
         VALUES (p_sale, 'order_matched', p_number::text, jsonb_build_object('order', p_number), o.trace_id);
@@ -644,11 +654,11 @@ GRANT EXECUTE ON FUNCTION
     standby_failed(bigint, bigint, text, text)
 TO holdfast_app;
 GRANT SELECT, INSERT, UPDATE ON standby_order, standby_match TO holdfast_app;
-GRANT SELECT, INSERT, UPDATE, DELETE ON standby_queue TO holdfast_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON standby_queue, standby_due TO holdfast_app;
 GRANT USAGE ON SEQUENCE standby_score TO holdfast_app;
 
 -- +goose Down
 DROP FUNCTION standby_failed, standby_confirmed, standby_captured, standby_capturing, standby_unkeep, standby_keep, standby_refuse, standby_seat,
     standby_match_begin, standby_expire, standby_voided, standby_leave, standby_end, standby_void, standby_mirror, standby_authorised, standby_join;
-DROP TABLE standby_match, standby_queue, standby_order;
+DROP TABLE standby_match, standby_due, standby_queue, standby_order;
 DROP SEQUENCE standby_score;

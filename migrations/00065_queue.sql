@@ -67,8 +67,10 @@ DECLARE
     v_n integer;
 BEGIN
     PERFORM 1 FROM standby_order WHERE sale_id = p_sale AND number = ANY (p_numbers) ORDER BY number FOR UPDATE;
-    UPDATE standby_order SET checked_at = NULL
-    WHERE sale_id = p_sale AND number = ANY (p_numbers) AND checked_at IS NOT NULL AND state IN ('queued', 'pending');
+    INSERT INTO standby_due (sale_id, score, number)
+    SELECT sale_id, score, number FROM standby_order
+    WHERE sale_id = p_sale AND number = ANY (p_numbers) AND state IN ('queued', 'pending')
+    ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS v_n = ROW_COUNT;
     RETURN v_n;
 END

@@ -3,14 +3,17 @@ package queue
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Gather makes few calls of many: what is asked for while a call is in the air
-// waits and goes out together with the next one. A lone caller waits for nobody.
+// waits and goes out together with the next one. A lone caller waits for nobody,
+// unless calls are told to linger for others.
 type Gather[T, R any] struct {
 	run     func([]T) ([]R, error)
 	most    int // items of a call
 	flights int // calls in the air at once
+	linger  time.Duration
 
 	mu      sync.Mutex
 	waiting []ask[T, R]
@@ -54,9 +57,17 @@ func (g *Gather[T, R]) Do(ctx context.Context, item T) (R, error) {
 	}
 }
 
+// Linger has each call wait this long before it goes out, so that fewer go. It is
+// set before the first Do.
+func (g *Gather[T, R]) Linger(d time.Duration) *Gather[T, R] {
+	g.linger = d
+	return g
+}
+
 // fly runs calls until nothing waits.
 func (g *Gather[T, R]) fly() {
 	for {
+		time.Sleep(g.linger)
 		g.mu.Lock()
 		n := min(len(g.waiting), g.most)
 		if n == 0 {

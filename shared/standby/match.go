@@ -807,7 +807,7 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 	if len(r.newcomers) > 0 {
 		var checked []int64
 		for _, n := range r.newcomers {
-			checked = append(checked, n.Number)
+			checked = append(checked, n.Score)
 		}
 		b.Queue(matchSQL["checked"], r.sale, checked)
 		tail++

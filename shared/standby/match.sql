@@ -6,7 +6,7 @@
 -- the queue asked about each kept seat's order: a join would read whole queues.
 SELECT sale_id FROM seat_release WHERE done_at IS NULL
 UNION
-SELECT sale_id FROM standby_order WHERE checked_at IS NULL AND state IN ('queued', 'pending')
+SELECT sale_id FROM standby_due
 UNION
 SELECT k.sale_id FROM booking k
 WHERE k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
@@ -15,7 +15,7 @@ ORDER BY sale_id LIMIT $1;
 
 -- name: look
 SELECT EXISTS (SELECT 1 FROM seat_release r WHERE r.sale_id = $1 AND r.done_at IS NULL)
-        OR EXISTS (SELECT 1 FROM standby_order o WHERE o.sale_id = $1 AND o.checked_at IS NULL AND o.state IN ('queued', 'pending')),
+        OR EXISTS (SELECT 1 FROM standby_due d WHERE d.sale_id = $1),
     EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
             AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.number = k.kept_for OFFSET 0)),
     s.state IN ('draft', 'paused'),
@@ -41,8 +41,10 @@ SELECT release_id, event_type, class, seat, leg_from, leg_to, tries, released_at
 WHERE sale_id = $1 AND done_at IS NULL ORDER BY tries > 0, release_id LIMIT $2;
 
 -- name: newcomers
-SELECT number, score, classes, leg_from, leg_to, quantity, together FROM standby_order
-WHERE sale_id = $1 AND checked_at IS NULL AND state IN ('queued', 'pending') ORDER BY score LIMIT $2;
+SELECT o.number, o.score, o.classes, o.leg_from, o.leg_to, o.quantity, o.together
+FROM (SELECT score, number FROM standby_due WHERE sale_id = $1 ORDER BY score LIMIT $2) d
+CROSS JOIN LATERAL (SELECT * FROM standby_order k WHERE k.sale_id = $1 AND k.number = d.number OFFSET 0) o
+ORDER BY d.score;
 
 -- name: waiting-classes
 -- One step into the index for each class: an EXISTS is planned as a join with the
@@ -140,8 +142,7 @@ FROM (SELECT unnest($2::bigint[]) AS release_id, unnest($3::jsonb[]) AS outcome)
 WHERE r.sale_id = $1 AND r.release_id = d.release_id AND r.done_at IS NULL;
 
 -- name: checked
-UPDATE standby_order SET checked_at = now()
-WHERE sale_id = $1 AND number = ANY ($2) AND checked_at IS NULL;
+DELETE FROM standby_due WHERE sale_id = $1 AND score = ANY ($2);
 
 -- name: failed
 -- A release whose run failed: the third time it is set aside.

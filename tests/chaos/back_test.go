@@ -213,7 +213,7 @@ func (w *world) due() []string {
 		SELECT 'outbox ' || kind || ' ' || subject || ' tries ' || tries || ' ' || COALESCE(error, '') FROM outbox WHERE done_at IS NULL
 		UNION ALL SELECT 'event ' || event_id || ' ' || event_type || ' ' || COALESCE(effect, '') FROM gateway_event WHERE applied_at IS NULL
 		UNION ALL SELECT 'release ' || release_id FROM seat_release WHERE done_at IS NULL OR told_at IS NULL
-		UNION ALL SELECT 'order ' || number || ' not looked at' FROM standby_order WHERE state IN ('queued', 'pending') AND checked_at IS NULL
+		UNION ALL SELECT 'order ' || number || ' not looked at' FROM standby_due
 		UNION ALL SELECT 'order ' || number || ' ' || state || ' ' || step FROM standby_order WHERE state IN ('matched', 'cancelling', 'pending')
 		UNION ALL SELECT 'payment ' || p.payment_id || ' of an order that is ' || o.state
 			FROM payment p JOIN standby_order o ON o.sale_id = p.sale_id AND o.number = p.standby_order

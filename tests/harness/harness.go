@@ -199,6 +199,7 @@ func (d *Database) QueueOrder(t testing.TB, sale int64, account, class string, f
 		q AS (
 			INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together)
 			SELECT o.sale_id, $3, $4, $5, o.score, o.number, $6, 0 FROM o),
+		d AS (INSERT INTO standby_due (sale_id, score, number) SELECT o.sale_id, o.score, o.number FROM o),
 		a AS (
 			INSERT INTO account_sale (sale_id, account, live_seats, seat_limit)
 			SELECT s.sale_id, $2, 0, s.account_limit FROM sale s WHERE s.sale_id = $1 ON CONFLICT DO NOTHING)

@@ -142,9 +142,9 @@ func (w *queues) many(class string, from, to, n int) {
 	w.must(err)
 	_, err = tx.Exec(w.ctx, `WITH o AS (
 			INSERT INTO standby_order (sale_id, account, request_key, classes, leg_from, leg_to, quantity, together, fares, currency, gateway,
-				state, step, until, authorise_by, score, joined_at, queued_at, checked_at)
+				state, step, until, authorise_by, score, joined_at, queued_at)
 			SELECT s.sale_id, 'many-' || g, gen_random_uuid()::text, ARRAY[$2::text], $3, $4, 1, 0, '{0}', 'CAD', 'sandbox',
-				'queued', 'authorised', now() + interval '1 day', now() + interval '1 day', nextval('standby_score'), now(), now(), now()
+				'queued', 'authorised', now() + interval '1 day', now() + interval '1 day', nextval('standby_score'), now(), now()
 			FROM sale s, generate_series(1, $5) g WHERE s.sale_id = $1 ORDER BY g
 			RETURNING sale_id, number, score)
 		INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together)
@@ -261,7 +261,7 @@ func TestTheRemovalFailsAfterTheCommit(t *testing.T) {
 	}
 	w.exec(`SELECT seat_considered($1, ARRAY[1])`, w.sale)
 	m := matcherOf(w)
-	w.exec(`UPDATE standby_order SET checked_at = NULL WHERE sale_id = $1`, w.sale)
+	w.exec(`SELECT standby_recheck_orders(sale_id, array_agg(number)) FROM standby_order WHERE sale_id = $1 GROUP BY sale_id`, w.sale)
 	if _, err := m.Match(w.ctx, w.sale); err != nil {
 		t.Fatal(err)
 	}
@@ -933,18 +933,18 @@ func TestAnOrderBesideAFreeSeatBecomesDue(t *testing.T) {
 	fits := w.db.QueueOrder(t, w.sale, "ann", "second", 2, 3, 2)
 	w.db.QueueOrder(t, w.sale, "bob", "second", 1, 3, 2) // one seat of two
 	w.db.QueueOrder(t, w.sale, "cid", "second", 2, 3, 3) // two of three
-	w.exec(`UPDATE standby_order SET checked_at = now() WHERE sale_id = $1`, w.sale)
+	w.exec(`DELETE FROM standby_due WHERE sale_id = $1`, w.sale)
 	found, err := l.Compare(w.ctx, w.sale)
 	w.must(err)
 	var due int64
-	w.one(&due, `SELECT coalesce(max(number), 0) FROM standby_order WHERE checked_at IS NULL`)
+	w.one(&due, `SELECT coalesce(max(number), 0) FROM standby_due`)
 	if found.Beside != 1 || due != fits {
 		t.Errorf("found %+v, order %d is due, want %d", found, due, fits)
 	}
 	if found.Missing != 3 {
 		t.Errorf("found %+v", found)
 	}
-	w.exec(`UPDATE standby_order SET checked_at = now() WHERE sale_id = $1`, w.sale)
+	w.exec(`DELETE FROM standby_due WHERE sale_id = $1`, w.sale)
 	w.exec(`INSERT INTO seat_release (sale_id, event_type, class, seat, leg_from, leg_to, released_at) VALUES ($1, 'REFUND', 'second', 2, 1, 5, now())`, w.sale)
 	if found, err = l.Compare(w.ctx, w.sale); err != nil || found.Beside != 0 {
 		t.Errorf("one of the seats is due itself: %+v, %v", found, err)
@@ -967,7 +967,7 @@ func TestMatchIsToldAgain(t *testing.T) {
 	if k, err := l.NudgeDue(w.ctx); err != nil || k != 0 {
 		t.Errorf("it has two seconds: %d, %v", k, err)
 	}
-	w.exec(`UPDATE standby_order SET queued_at = now() - interval '3 seconds' WHERE number = $1`, n)
+	w.exec(`UPDATE standby_due SET due_at = now() - interval '3 seconds' WHERE number = $1`, n)
 	if k, err := l.NudgeDue(w.ctx); err != nil || k != 1 {
 		t.Errorf("an order that nobody checked: %d, %v", k, err)
 	}
@@ -976,7 +976,7 @@ func TestMatchIsToldAgain(t *testing.T) {
 	if want := fmt.Sprintf(`{"sale":"%d"}`, w.sale); string(msg.Data) != want {
 		t.Errorf("match was told %s", msg.Data)
 	}
-	w.exec(`UPDATE standby_order SET checked_at = now()`)
+	w.exec(`DELETE FROM standby_due`)
 	release := func(age string) (id int64) {
 		w.one(&id, `INSERT INTO seat_release (sale_id, event_type, class, seat, leg_from, leg_to, released_at)
 			VALUES ($1, 'REFUND', 'second', 2, 1, 5, now() - $2::interval) RETURNING release_id`, w.sale, age)

@@ -347,7 +347,7 @@ func (b *matchBench) done(ctx context.Context, sale int64) error {
 	for end := time.Now().Add(matchSettle); ; {
 		var due int
 		err := b.owner.QueryRow(ctx, `SELECT (SELECT count(*) FROM seat_release WHERE sale_id = $1 AND done_at IS NULL)
-			+ (SELECT count(*) FROM standby_order WHERE sale_id = $1 AND checked_at IS NULL AND state IN ('queued', 'pending'))`, sale).Scan(&due)
+			+ (SELECT count(*) FROM standby_due WHERE sale_id = $1)`, sale).Scan(&due)
 		if err != nil || due == 0 {
 			return err
 		}

@@ -159,11 +159,11 @@ func queueUp(ctx context.Context, owner *pgxpool.Pool, sale int64, intervals []i
 		// The places of the hot queue are even ones and those of the others odd ones,
 		// each spread over the whole: the queues have grown side by side.
 		if _, err := tx.Exec(ctx, `INSERT INTO standby_order (sale_id, number, account, request_key, classes, leg_from, leg_to, quantity, together,
-				fares, currency, gateway, payment_id, state, step, until, authorise_by, score, checked_at, joined_at, queued_at)
+				fares, currency, gateway, payment_id, state, step, until, authorise_by, score, joined_at, queued_at)
 			OVERRIDING SYSTEM VALUE
 			SELECT $1, $2 + r, 'wait-' || r, 'w' || r, ARRAY[$3::text], ($4::int[])[q], ($5::int[])[q], r % 4 + 1,
 				0, ARRAY[2500 * (r % 4 + 1)], 'CAD', 'sandbox', gen_random_uuid(), 'queued', 'authorised',
-				now() + interval '1 day', now() + interval '1 day', $6 + place, now(), now(), now()
+				now() + interval '1 day', now() + interval '1 day', $6 + place, now(), now()
 			FROM (
 				SELECT r, 1 AS q, 2 * floor(r * greatest(1, $7::float8 / $8))::bigint AS place FROM generate_series(0, $8::bigint - 1) r
 				UNION ALL

@@ -152,7 +152,7 @@ func New(o Options) *Lines {
 	}
 	l := &Lines{o: o, known: map[place]*entry{}, split: map[place]bool{}}
 	for i := range l.mirrors {
-		l.mirrors[i] = queue.NewGather(mirrorMost, 1, l.mirrorSales)
+		l.mirrors[i] = queue.NewGather(mirrorMost, 1, l.mirrorSales).Linger(mirrorEvery)
 	}
 	l.mirrorSoon = newSoon(mirrorEvery, l.mirrorLater)
 	l.nudgeSoon = newSoon(nudgeEvery, func(sale int64) { l.nudge(context.Background(), sale) })

@@ -92,8 +92,7 @@ SELECT standby_recheck($1, $2);
 -- locks (SQL rule 8).
 SELECT sale_id FROM seat_release WHERE done_at IS NULL AND released_at < now() - interval '2 seconds'
 UNION
-SELECT sale_id FROM standby_order
-WHERE checked_at IS NULL AND state IN ('queued', 'pending') AND queued_at < now() - interval '2 seconds'
+SELECT sale_id FROM standby_due WHERE due_at < now() - interval '2 seconds'
 ORDER BY sale_id LIMIT $1;
 
 -- name: late-releases
@@ -135,11 +134,10 @@ WITH RECURSIVE k (class, leg_from, leg_to) AS (
         ORDER BY q.class, q.leg_from, q.leg_to LIMIT 1) n)
 SELECT k.class, k.leg_from, k.leg_to, h.number, h.quantity
 FROM k CROSS JOIN LATERAL (
-    SELECT q.number, q.quantity FROM standby_queue q
+    SELECT q.number, q.quantity, q.score FROM standby_queue q
     WHERE q.sale_id = $1 AND q.class = k.class AND q.leg_from = k.leg_from AND q.leg_to = k.leg_to
     ORDER BY q.score LIMIT $2) h
-JOIN standby_order o ON o.sale_id = $1 AND o.number = h.number
-WHERE o.checked_at IS NOT NULL;
+WHERE NOT EXISTS (SELECT 1 FROM standby_due d WHERE d.sale_id = $1 AND d.score = h.score);
 
 -- name: recheck-orders
 SELECT standby_recheck_orders($1, $2);

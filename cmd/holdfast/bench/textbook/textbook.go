@@ -408,7 +408,7 @@ func (d *Design) write(ctx context.Context, c candidate, seats []int) error {
 		}
 		n := d.booking.Add(1)
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE standby_order SET state = 'matched', step = 'matched', booking = $3, class = $4, matched_at = now(), checked_at = now()
+		b.Queue(`UPDATE standby_order SET state = 'matched', step = 'matched', booking = $3, class = $4, matched_at = now()
 			WHERE sale_id = $1 AND number = $2 AND state = 'queued'`, d.Sale, c.number, n, d.Class)
 		b.Queue(`UPDATE seat SET taken_until[$3:$4] = array_fill(now() + interval '1 hour', ARRAY[$4::int - $3::int + 1]),
 			taken_by[$3:$4] = array_fill($5::bigint, ARRAY[$4::int - $3::int + 1]) WHERE sale_id = $1 AND number = ANY ($2)`,
