@@ -382,6 +382,51 @@ END
 $$;
 -- +goose StatementEnd
 
+-- The gaps of the seats of due releases, p_limit of them, in classes that somebody
+-- waits for: runs of free legs with one that came free since the seat was last
+-- considered, without those that lie inside another's.
+-- +goose StatementBegin
+CREATE FUNCTION standby_gaps(p_sale bigint, p_limit integer) RETURNS TABLE (class text, leg_from integer, leg_to integer)
+LANGUAGE plpgsql STABLE ROWS 5 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+    RETURN QUERY
+    WITH gap AS MATERIALIZED (
+        SELECT DISTINCT f.class, min(f.leg)::integer AS first, max(f.leg)::integer AS last
+        FROM (SELECT s.class, s.number, l.leg, l.until > s.considered_at AS fresh,
+                  l.leg - row_number() OVER (PARTITION BY s.number ORDER BY l.leg) AS run
+              FROM seat s CROSS JOIN LATERAL unnest(s.taken_until) WITH ORDINALITY l (until, leg)
+              WHERE s.sale_id = p_sale AND l.until <= clock_timestamp() AND s.number = ANY (ARRAY(
+                  SELECT r.seat FROM seat_release r WHERE r.sale_id = p_sale AND r.done_at IS NULL ORDER BY r.tries > 0, r.release_id LIMIT p_limit))) f
+        GROUP BY f.class, f.number, f.run HAVING bool_or(f.fresh))
+    SELECT g.class, g.first, g.last
+    FROM gap g CROSS JOIN LATERAL (
+        SELECT 1 FROM standby_queue q WHERE q.sale_id = p_sale AND q.class = g.class ORDER BY q.leg_from, q.leg_to, q.score LIMIT 1) w
+    WHERE NOT EXISTS (SELECT 1 FROM gap o WHERE o.class = g.class AND o.first <= g.first AND o.last >= g.last AND (o.first, o.last) <> (g.first, g.last));
+END
+$$;
+-- +goose StatementEnd
+
+-- Locks seats, and sees whether their rows are still the versions that were read
+-- and no hold of theirs has ended since p_at. HF005: plan anew.
+-- +goose StatementBegin
+CREATE FUNCTION standby_still(p_sale bigint, p_seats integer[], p_versions bigint[], p_at timestamptz) RETURNS void
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+    v_now timestamptz;
+    v_n integer;
+BEGIN
+    PERFORM seat_lock(p_sale, p_seats);
+    v_now := clock_timestamp();
+    SELECT count(*) INTO v_n
+    FROM unnest(p_seats, p_versions) k (number, version) JOIN seat s ON s.sale_id = p_sale AND s.number = k.number
+    WHERE s.xmin::text::bigint = k.version AND NOT EXISTS (SELECT 1 FROM unnest(s.taken_until) u WHERE u > p_at AND u <= v_now);
+    IF v_n <> cardinality(p_seats) THEN
+        RAISE EXCEPTION 'seats have changed' USING ERRCODE = 'HF005';
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+
 -- Gives seats to an order: free -> held, all of them or none. The caller has
 -- locked the match row, the order's account and the seats. Seats in p_let_go are
 -- kept by the house for this order and are let go first. Codes: matched;
@@ -624,6 +669,8 @@ REVOKE EXECUTE ON FUNCTION
     standby_voided(bigint, bigint, text),
     standby_expire(bigint, integer),
     standby_match_begin(bigint),
+    standby_gaps(bigint, integer),
+    standby_still(bigint, integer[], bigint[], timestamptz),
     standby_seat(bigint, bigint, text, integer[], integer[], text),
     standby_refuse(bigint, bigint, text),
     standby_keep(bigint, bigint, text, integer, integer, integer),
@@ -644,6 +691,8 @@ GRANT EXECUTE ON FUNCTION
     standby_voided(bigint, bigint, text),
     standby_expire(bigint, integer),
     standby_match_begin(bigint),
+    standby_gaps(bigint, integer),
+    standby_still(bigint, integer[], bigint[], timestamptz),
     standby_seat(bigint, bigint, text, integer[], integer[], text),
     standby_refuse(bigint, bigint, text),
     standby_keep(bigint, bigint, text, integer, integer, integer),
@@ -659,6 +708,6 @@ GRANT USAGE ON SEQUENCE standby_score TO holdfast_app;
 
 -- +goose Down
 DROP FUNCTION standby_failed, standby_confirmed, standby_captured, standby_capturing, standby_unkeep, standby_keep, standby_refuse, standby_seat,
-    standby_match_begin, standby_expire, standby_voided, standby_leave, standby_end, standby_void, standby_mirror, standby_authorised, standby_join;
+    standby_still, standby_gaps, standby_match_begin, standby_expire, standby_voided, standby_leave, standby_end, standby_void, standby_mirror, standby_authorised, standby_join;
 DROP TABLE standby_match, standby_due, standby_queue, standby_order;
 DROP SEQUENCE standby_score;

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -189,9 +190,9 @@ type run struct {
 	batch   []int64 // releases at work, for who counts failures
 
 	releases  []dueRelease
-	newcomers []newcomer
+	newcomers []plan.Newcomer
 	waiting   map[string]bool // classes with waiting orders
-	kept      []kept
+	at        time.Time       // the moment by which legs are free
 	strips    map[int]strip
 	queues    map[string]map[plan.Interval][]plan.Order
 }
@@ -206,32 +207,20 @@ type dueRelease struct {
 	releasedAt time.Time
 }
 
-type newcomer struct {
-	plan.Newcomer
-}
-
-type kept struct {
-	order    int64
-	class    string
-	interval plan.Interval
-	seats    []int
-	live     bool
-}
-
 // strip is a copy of one, as read.
 type strip struct {
 	class      string
 	considered int64
 	until      []int64
+	version    int64
 	coach, row string // where the seat is; empty where nobody knows
-}
-
-func (s strip) equal(o strip) bool {
-	return s.class == o.class && s.considered == o.considered && slices.Equal(s.until, o.until)
 }
 
 // errAnew: what was planned does not stand any more, and nothing was written.
 var errAnew = errors.New("standby: to be planned anew")
+
+// stateAnew is the SQLSTATE of standby_still for errAnew.
+const stateAnew = "HF005"
 
 // do works once. some: there was something to do, so there may be more.
 func (r *run) do(ctx context.Context) (some bool, err error) {
@@ -314,19 +303,17 @@ func (r *run) try(ctx context.Context) (some bool, after func(context.Context), 
 		if err := r.begin(ctx, tx); err != nil {
 			return err
 		}
-		some = len(r.releases) > 0 || len(r.newcomers) > 0
-		if !some {
+		if some = len(r.releases) > 0 || len(r.newcomers) > 0; !some {
 			return nil
 		}
-		in, at, err := r.input(ctx, tx)
-		if err != nil {
-			return err
+		in := plan.Input{PassMost: passMost}
+		if len(r.releases) == 0 {
+			if in.Newcomers, err = r.possible(ctx, tx); err != nil {
+				return err
+			}
 		}
-		made := plan.Make(in)
-		if err := r.lock(ctx, tx, made, at); err != nil {
-			return err
-		}
-		outcomes, err := r.write(ctx, tx, made, at, &did)
+		in.Classes = r.classes()
+		outcomes, err := r.write(ctx, tx, plan.Make(in), &did)
 		if err != nil {
 			return err
 		}
@@ -343,21 +330,29 @@ func (r *run) try(ctx context.Context) (some bool, after func(context.Context), 
 	})
 	if err == nil {
 		r.did.add(did)
+	} else if store.State(err) == stateAnew {
+		err = errAnew
 	}
 	return some, after, err
 }
 
-// begin takes the match row and reads what is due. Releases and new orders are
-// worked at apart: what came free does not wait for a scan.
+// begin takes the match row and reads what is due, and copies of all that the
+// releases need: their seats, those beside them, and the first of the queues that
+// could use what they have. Releases and new orders are worked at apart: what came
+// free does not wait for a scan.
 func (r *run) begin(ctx context.Context, tx pgx.Tx) error {
-	r.releases, r.newcomers, r.kept, r.batch = nil, nil, nil, nil
-	r.waiting = map[string]bool{}
+	r.releases, r.newcomers, r.batch = nil, nil, nil
+	r.waiting, r.strips, r.queues = map[string]bool{}, map[int]strip{}, map[string]map[plan.Interval][]plan.Order{}
 	b := &pgx.Batch{}
 	b.Queue(matchSQL["begin"], r.sale)
 	b.Queue(matchSQL["due-releases"], r.sale, matchReleases)
 	b.Queue(matchSQL["newcomers"], r.sale, matchNewcomers)
 	b.Queue(matchSQL["waiting-classes"], r.sale)
-	b.Queue(matchSQL["kept"], r.sale)
+	b.Queue(matchSQL["clock"])
+	b.Queue(matchSQL["due-strips"], r.sale, matchReleases)
+	b.Queue(matchSQL["due-beside"], r.sale, matchReleases)
+	b.Queue(matchSQL["due-kept"], r.sale, matchReleases)
+	b.Queue(matchSQL["due-candidates"], r.sale, matchReleases, plan.LookedAt, passMost)
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
 	if _, err := res.Exec(); err != nil {
@@ -371,13 +366,14 @@ func (r *run) begin(ctx context.Context, tx pgx.Tx) error {
 		// One that has failed is worked at alone, after all others.
 		if len(r.releases) == 0 || d.tries == 0 {
 			r.releases = append(r.releases, d)
+			r.batch = append(r.batch, d.id)
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
 	if err := each(res, func(rows pgx.Rows) error {
-		var n newcomer
+		var n plan.Newcomer
 		if err := rows.Scan(&n.Number, &n.Score, &n.Classes, &n.From, &n.To, &n.Quantity, &n.Together); err != nil {
 			return err
 		}
@@ -396,18 +392,20 @@ func (r *run) begin(ctx context.Context, tx pgx.Tx) error {
 	}); err != nil {
 		return err
 	}
-	if err := each(res, func(rows pgx.Rows) error {
-		var k kept
-		err := rows.Scan(&k.order, &k.class, &k.interval.From, &k.interval.To, &k.seats, &k.live)
-		if k.live {
-			r.kept = append(r.kept, k)
-		}
-		return err
-	}); err != nil {
+	if err := res.QueryRow().Scan(&r.at); err != nil {
 		return err
 	}
-	for _, d := range r.releases {
-		r.batch = append(r.batch, d.id)
+	for range 2 {
+		if err := r.readStrips(res); err != nil {
+			return err
+		}
+	}
+	kept, err := r.readKept(res)
+	if err != nil {
+		return err
+	}
+	if err := r.readQueues(res, kept); err != nil {
+		return err
 	}
 	return res.Close()
 }
@@ -427,102 +425,107 @@ func each(res pgx.BatchResults, row func(pgx.Rows) error) error {
 	return rows.Err()
 }
 
-// input reads copies of the strips and the first of the queues that could use
-// what they have. at is the moment by which they are free.
-func (r *run) input(ctx context.Context, tx pgx.Tx) (plan.Input, int64, error) {
-	in := plan.Input{PassMost: passMost}
-	r.strips, r.queues = map[int]strip{}, map[string]map[plan.Interval][]plan.Order{}
-	numbers := map[int]bool{}
-	for _, d := range r.releases {
-		numbers[d.seat] = true
-	}
-	for _, k := range r.kept {
-		for _, n := range k.seats {
-			numbers[n] = true
-		}
-	}
-	scan := map[string]bool{} // classes to be read whole
+// possible reads the classes that new orders wait for, as far as they are free,
+// and the first of the queues of those that could have seats. It returns these.
+func (r *run) possible(ctx context.Context, tx pgx.Tx) (possible []plan.Newcomer, err error) {
+	wanted := map[string]bool{}
 	for _, n := range r.newcomers {
 		for _, class := range n.Classes {
-			scan[class] = true
+			wanted[class] = true
 		}
 	}
-	now, err := r.readStrips(ctx, tx, numbers, scan)
-	if err != nil {
-		return in, 0, err
-	}
-
-	gaps := map[string][]plan.Interval{}
-	for _, d := range r.releases {
-		if s, ok := r.strips[d.seat]; ok && r.waiting[d.class] {
-			gaps[d.class] = append(gaps[d.class], plan.Gaps(s.seat(d.seat, now))...)
-		}
-	}
-	exact := map[string]map[plan.Interval]bool{}
-	for _, n := range r.newcomers {
-		possible := false
-		for _, class := range n.Classes {
-			if r.fits(class, n, now) {
-				possible = true
-				if exact[class] == nil {
-					exact[class] = map[plan.Interval]bool{}
-				}
-				exact[class][n.Interval] = true
-			}
-		}
-		if possible {
-			in.Newcomers = append(in.Newcomers, n.Newcomer)
-		}
-	}
-	if err := r.readQueues(ctx, tx, gaps, exact, len(in.Newcomers)); err != nil {
-		return in, 0, err
-	}
-	groups := r.groups(in.Newcomers)
-	for class := range groups {
-		if scan[class] {
-			delete(groups, class)
-		}
-	}
-	if len(groups) > 0 {
-		if now, err = r.readStrips(ctx, tx, numbers, groups); err != nil {
-			return in, 0, err
-		}
-	}
-	in.Classes = r.classes(now)
-	return in, now, nil
-}
-
-// readStrips reads seats by number, and whole classes as far as they are free.
-func (r *run) readStrips(ctx context.Context, tx pgx.Tx, numbers map[int]bool, whole map[string]bool) (now int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(matchSQL["clock"])
-	b.Queue(matchSQL["strips"], r.sale, slices.Sorted(maps.Keys(numbers)))
-	classes := slices.Sorted(maps.Keys(whole))
-	for _, class := range classes {
-		b.Queue(matchSQL["free-strips"], r.sale, class)
-	}
+	b.Queue(matchSQL["class-strips"], r.sale, slices.Sorted(maps.Keys(wanted)))
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
-	var at time.Time
-	if err := res.QueryRow().Scan(&at); err != nil {
-		return 0, err
+	if err := res.QueryRow().Scan(&r.at); err != nil {
+		return nil, err
 	}
-	for range 1 + len(classes) {
-		if err := each(res, func(rows pgx.Rows) error {
-			number, s, err := scanStrip(rows)
-			r.strips[number] = s
-			return err
-		}); err != nil {
-			return 0, err
+	if err := r.readStrips(res); err != nil {
+		return nil, err
+	}
+	if err := res.Close(); err != nil {
+		return nil, err
+	}
+
+	type queue struct {
+		class string
+		plan.Interval
+	}
+	queues := map[queue]bool{}
+	for _, n := range r.newcomers {
+		some := false
+		for _, class := range n.Classes {
+			if r.fits(class, n) {
+				some = true
+				queues[queue{class, n.Interval}] = true
+			}
+		}
+		if some {
+			possible = append(possible, n)
 		}
 	}
-	return seat.Moment(at), res.Close()
+	if len(possible) == 0 {
+		return nil, nil
+	}
+	var classes []string
+	var from, to []int
+	for q := range queues {
+		classes, from, to = append(classes, q.class), append(from, q.From), append(to, q.To)
+	}
+	b = &pgx.Batch{}
+	b.Queue(matchSQL["kept"], r.sale, classes, from, to)
+	// A run may serve as many of one queue as there are new orders.
+	b.Queue(matchSQL["heads"], r.sale, classes, from, to, plan.LookedAt+len(possible), passMost)
+	res = tx.SendBatch(ctx, b)
+	defer res.Close()
+	kept, err := r.readKept(res)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.readQueues(res, kept); err != nil {
+		return nil, err
+	}
+	return possible, res.Close()
+}
+
+// readStrips reads a result of seats.
+func (r *run) readStrips(res pgx.BatchResults) error {
+	return each(res, func(rows pgx.Rows) error {
+		number, s, err := scanStrip(rows)
+		r.strips[number] = s
+		return err
+	})
+}
+
+// keptFor names what is kept for an order in a class.
+type keptFor struct {
+	order int64
+	class string
+}
+
+// readKept reads a result of seats that are kept.
+func (r *run) readKept(res pgx.BatchResults) (map[keptFor][]int, error) {
+	kept := map[keptFor][]int{}
+	err := each(res, func(rows pgx.Rows) error {
+		number, s, err := scanStrip(rows)
+		if err != nil {
+			return err
+		}
+		r.strips[number] = s
+		order, err := strconv.ParseInt(string(rows.RawValues()[7]), 10, 64)
+		k := keptFor{order, s.class}
+		kept[k] = append(kept[k], number)
+		return err
+	})
+	return kept, err
 }
 
 // fits says whether the class has as many seats free on the interval as the
 // order wants: without them nothing more is read for it.
-func (r *run) fits(class string, n newcomer, now int64) bool {
-	want := n.Quantity
+func (r *run) fits(class string, n plan.Newcomer) bool {
+	want, now := n.Quantity, seat.Moment(r.at)
 	for _, s := range r.strips {
 		if s.class == class && n.To <= len(s.until) && s.free(n.Interval, now) {
 			if want--; want == 0 {
@@ -542,19 +545,25 @@ func (s strip) free(iv plan.Interval, now int64) bool {
 	return true
 }
 
-// strips are rows of a strip, as seat.ScanStrip reads them, with two columns more.
+// strips are rows of a strip, as seat.ScanStrip reads them, with columns more.
 type strips struct{ pgx.Rows }
 
-// Scan leaves the two columns out.
-func (r strips) Scan(dest ...any) error { return r.Rows.Scan(append(dest, nil, nil)...) }
+// Scan leaves the other columns out.
+func (r strips) Scan(dest ...any) error {
+	for range len(r.FieldDescriptions()) - len(dest) {
+		dest = append(dest, nil)
+	}
+	return r.Rows.Scan(dest...)
+}
 
 func scanStrip(rows pgx.Rows) (number int, s strip, err error) {
 	n, class, considered, until, err := seat.ScanStrip(strips{rows}, nil)
 	if err != nil {
 		return 0, strip{}, err
 	}
-	at := rows.RawValues() // texts, the same in both forms of the protocol
-	return int(n), strip{class, considered, until, string(at[4]), string(at[5])}, nil
+	texts := rows.RawValues()[4:] // the same in both forms of the protocol
+	version, err := strconv.ParseInt(string(texts[0]), 10, 64)
+	return int(n), strip{class, considered, until, version, string(texts[1]), string(texts[2])}, err
 }
 
 func (s strip) seat(number int, now int64) plan.Seat {
@@ -565,102 +574,34 @@ func (s strip) seat(number int, now int64) plan.Seat {
 	return p
 }
 
-// readQueues reads the first of every queue inside the gaps, and of those named.
-func (r *run) readQueues(ctx context.Context, tx pgx.Tx, gaps map[string][]plan.Interval, exact map[string]map[plan.Interval]bool, newcomers int) error {
-	b := &pgx.Batch{}
-	first := plan.LookedAt + len(r.releases) + newcomers // a run may serve so many of one queue
-	var of []string                                      // the class of each statement
-	for _, class := range slices.Sorted(maps.Keys(gaps)) {
-		for _, g := range outermost(gaps[class]) {
-			b.Queue(matchSQL["candidates"], r.sale, class, g.From, g.To, first, passMost)
-			of = append(of, class)
-		}
-	}
-	for _, class := range slices.Sorted(maps.Keys(exact)) {
-		var from, to []int
-		for iv := range exact[class] {
-			from, to = append(from, iv.From), append(to, iv.To)
-		}
-		b.Queue(matchSQL["heads"], r.sale, class, from, to, first, passMost)
-		of = append(of, class)
-	}
-	if len(of) == 0 {
-		return nil
-	}
-	res := tx.SendBatch(ctx, b)
-	defer res.Close()
-	for _, class := range of {
-		read := map[plan.Interval][]plan.Order{} // two gaps may share queues
-		if err := each(res, func(rows pgx.Rows) error {
-			var iv plan.Interval
-			var o plan.Order
-			var over bool
-			if err := rows.Scan(&iv.From, &iv.To, &o.Number, &o.Score, &o.Quantity, &o.Together, &o.Passed, &over); err != nil {
-				return err
-			}
-			if over {
-				o.Passed = 0
-			}
-			for _, k := range r.kept {
-				if k.order == o.Number && k.class == class {
-					o.Kept = append(o.Kept, k.seats...)
-				}
-			}
-			read[iv] = append(read[iv], o)
-			return nil
-		}); err != nil {
+// readQueues reads a result of candidates.
+func (r *run) readQueues(res pgx.BatchResults, kept map[keptFor][]int) error {
+	var (
+		class string
+		iv    plan.Interval
+		o     plan.Order
+		over  bool
+	)
+	dest := []any{&class, &iv.From, &iv.To, &o.Number, &o.Score, &o.Quantity, &o.Together, &o.Passed, &over}
+	return each(res, func(rows pgx.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
+		if over {
+			o.Passed = 0
+		}
+		o.Kept = kept[keptFor{o.Number, class}]
 		if r.queues[class] == nil {
 			r.queues[class] = map[plan.Interval][]plan.Order{}
 		}
-		maps.Copy(r.queues[class], read)
-	}
-	return res.Close()
-}
-
-// outermost leaves out gaps that lie inside another.
-func outermost(gaps []plan.Interval) []plan.Interval {
-	gaps = slices.Clone(gaps)
-	slices.SortFunc(gaps, func(a, b plan.Interval) int {
-		if a.From != b.From {
-			return a.From - b.From
-		}
-		return b.To - a.To
+		r.queues[class][iv] = append(r.queues[class][iv], o)
+		return nil
 	})
-	var out []plan.Interval
-	for _, g := range gaps {
-		if len(out) == 0 || g.To > out[len(out)-1].To {
-			out = append(out, g)
-		}
-	}
-	return out
-}
-
-// groups are the classes that a group waits for: those are read whole.
-func (r *run) groups(newcomers []plan.Newcomer) map[string]bool {
-	classes := map[string]bool{}
-	for class, queues := range r.queues {
-		for _, queue := range queues {
-			for _, o := range queue {
-				if o.Quantity > 1 {
-					classes[class] = true
-				}
-			}
-		}
-	}
-	for _, n := range newcomers {
-		for _, class := range n.Classes {
-			if n.Quantity > 1 {
-				classes[class] = true
-			}
-		}
-	}
-	return classes
 }
 
 // classes is what the plan is made of.
-func (r *run) classes(now int64) []plan.Class {
+func (r *run) classes() []plan.Class {
+	now := seat.Moment(r.at)
 	byID := map[string]*plan.Class{}
 	type rowKey struct{ coach, row string }
 	coaches, rows := map[string]int{}, map[rowKey]int{} // their keys, from 1
@@ -697,13 +638,10 @@ func (r *run) classes(now int64) []plan.Class {
 	return all
 }
 
-// lock locks what the plan touches, in the one order, and sees whether the seats
-// are still as they were read.
-func (r *run) lock(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64) error {
-	orders := []int64{}
+// touched are the seats of a plan, ascending, and the versions that were read.
+func (r *run) touched(made plan.Plan) (numbers []int, versions []int64) {
 	seats := map[int]bool{}
 	for _, s := range made.Serves {
-		orders = append(orders, s.Order)
 		for _, n := range s.Seats {
 			seats[n] = true
 		}
@@ -714,49 +652,11 @@ func (r *run) lock(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64) err
 	for _, n := range made.Considered {
 		seats[n] = true
 	}
-	if len(seats) == 0 {
-		return nil
+	numbers = slices.Sorted(maps.Keys(seats))
+	for _, n := range numbers {
+		versions = append(versions, r.strips[n].version)
 	}
-	numbers := slices.Sorted(maps.Keys(seats))
-	b := &pgx.Batch{}
-	b.Queue(matchSQL["lock-accounts"], r.sale, orders)
-	b.Queue(matchSQL["lock-seats"], r.sale, numbers)
-	b.Queue(matchSQL["clock"])
-	b.Queue(matchSQL["strips"], r.sale, numbers)
-	res := tx.SendBatch(ctx, b)
-	defer res.Close()
-	for range 2 {
-		if _, err := res.Exec(); err != nil {
-			return err
-		}
-	}
-	var clock time.Time
-	if err := res.QueryRow().Scan(&clock); err != nil {
-		return err
-	}
-	now := seat.Moment(clock)
-	same := true
-	if err := each(res, func(rows pgx.Rows) error {
-		number, s, err := scanStrip(rows)
-		if err != nil {
-			return err
-		}
-		was, ok := r.strips[number]
-		same = same && ok && was.equal(s)
-		for _, u := range s.until { // a hold that ended while we planned
-			same = same && !(u > at && u <= now)
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	if err := res.Close(); err != nil {
-		return err
-	}
-	if !same {
-		return errAnew
-	}
-	return nil
+	return numbers, versions
 }
 
 // why is what stands in the history of order and booking.
@@ -770,10 +670,24 @@ func why(s plan.Serve) string {
 	return "seats on the way came free"
 }
 
-// write does what was planned. An order that may not be served is remembered and
-// all is planned anew without it.
-func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, did *Did) (map[string][]line.Outcome, error) {
+// write locks what the plan touches, in the one order, sees whether the seats are
+// still as they were read, and does what was planned. An order that may not be
+// served is remembered and all is planned anew without it.
+func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, did *Did) (map[string][]line.Outcome, error) {
 	b := &pgx.Batch{}
+	locks := 0
+	if numbers, versions := r.touched(made); len(numbers) > 0 {
+		var orders []int64
+		for _, s := range made.Serves {
+			orders = append(orders, s.Order)
+		}
+		if len(orders) > 0 {
+			b.Queue(matchSQL["lock-accounts"], r.sale, orders)
+			locks++
+		}
+		b.Queue(matchSQL["still"], r.sale, numbers, versions, r.at)
+		locks++
+	}
 	for _, s := range made.Serves {
 		b.Queue(matchSQL["seat-order"], r.sale, s.Order, s.Class, s.Seats, orNone(s.LetGo), why(s))
 	}
@@ -789,7 +703,7 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 	var results [][]byte
 	outcomes := map[string][]line.Outcome{}
 	for _, d := range r.releases {
-		o := r.outcome(d, made, at)
+		o := r.outcome(d, made)
 		raw, err := json.Marshal(o)
 		if err != nil {
 			return nil, err
@@ -814,6 +728,11 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, at int64, di
 	}
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
+	for range locks {
+		if _, err := res.Exec(); err != nil {
+			return nil, err
+		}
+	}
 	anew := false
 	for _, s := range made.Serves {
 		var raw []byte
@@ -889,9 +808,9 @@ func orNone(seats []int) []int {
 
 // outcome is what became of a release: of its whole seat, as its gaps were
 // offered together.
-func (r *run) outcome(d dueRelease, made plan.Plan, at int64) line.Outcome {
+func (r *run) outcome(d dueRelease, made plan.Plan) line.Outcome {
 	o := line.Outcome{Event: d.event, At: d.releasedAt.UTC(), From: d.interval.From, To: d.interval.To}
-	for _, g := range plan.Gaps(r.strips[d.seat].seat(d.seat, at)) {
+	for _, g := range plan.Gaps(r.strips[d.seat].seat(d.seat, seat.Moment(r.at))) {
 		o.Gaps = append(o.Gaps, [2]int{g.From, g.To})
 	}
 	for _, s := range made.Serves {

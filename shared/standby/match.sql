@@ -55,61 +55,91 @@ SELECT c.class FROM class c CROSS JOIN LATERAL (
     ORDER BY q.leg_from, q.leg_to, q.score LIMIT 1) w
 WHERE c.sale_id = $1;
 
--- name: kept
--- What the house keeps for orders that wait, and whether its time is over.
-SELECT kept_for, class, leg_from, leg_to, seats, ends_at > clock_timestamp() FROM booking
-WHERE sale_id = $1 AND kept_for IS NOT NULL AND state = 'held';
-
 -- name: clock
+-- The moment by which legs are free in a run. It is read before the strips: what
+-- ends later is found by standby_still.
 SELECT clock_timestamp();
 
--- name: strips
--- Seats, and where they are.
-SELECT s.number, s.class, s.considered_at, s.taken_until, coalesce(p.coach, ''), coalesce(p.row_number::text, '')
+-- name: due-strips
+-- The seats of due releases, and where they are.
+SELECT s.number, s.class, s.considered_at, s.taken_until, s.xmin::text, coalesce(p.coach, ''), coalesce(p.row_number::text, '')
 FROM seat s LEFT JOIN seat_place p ON p.sale_id = $1 AND p.number = s.number
-WHERE s.sale_id = $1 AND s.number = ANY ($2) ORDER BY s.number;
+WHERE s.sale_id = $1 AND s.number = ANY (ARRAY(
+    SELECT seat FROM seat_release WHERE sale_id = $1 AND done_at IS NULL ORDER BY tries > 0, release_id LIMIT $2));
 
--- name: free-strips
--- Seats of a class with a free leg, and where they are.
-SELECT s.number, s.class, s.considered_at, s.taken_until, coalesce(p.coach, ''), coalesce(p.row_number::text, '')
-FROM (SELECT number, class, considered_at, taken_until FROM seat
-      WHERE sale_id = $1 AND class = $2 AND clock_timestamp() >= ANY (taken_until) ORDER BY number) s
+-- name: due-beside
+-- Seats with a free leg of the classes of due releases that somebody waits for:
+-- where the others of a group may sit.
+SELECT s.number, s.class, s.considered_at, s.taken_until, s.xmin::text, coalesce(p.coach, ''), coalesce(p.row_number::text, '')
+FROM (SELECT DISTINCT r.class FROM (
+          SELECT class FROM seat_release WHERE sale_id = $1 AND done_at IS NULL ORDER BY tries > 0, release_id LIMIT $2) r
+      CROSS JOIN LATERAL (
+          SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.class = r.class ORDER BY q.leg_from, q.leg_to, q.score LIMIT 1) w) c
+CROSS JOIN LATERAL (
+    SELECT number, class, considered_at, taken_until, xmin FROM seat
+    WHERE sale_id = $1 AND class = c.class AND clock_timestamp() >= ANY (taken_until) OFFSET 0) s
+LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true;
+
+-- name: due-kept
+-- What the house keeps for orders that wait for legs inside the gaps of due seats.
+SELECT s.number, s.class, s.considered_at, s.taken_until, s.xmin::text, coalesce(p.coach, ''), coalesce(p.row_number::text, ''), k.kept_for::text
+FROM booking k JOIN seat s ON s.sale_id = $1 AND s.number = k.seats[1]
 LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true
-ORDER BY s.number;
+WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > clock_timestamp()
+  AND EXISTS (SELECT 1 FROM standby_gaps($1, $2) g WHERE g.class = k.class AND g.leg_from <= k.leg_from AND g.leg_to >= k.leg_to);
 
--- name: candidates
--- The first $5 of each queue of a class whose interval lies within legs $3..$4,
--- and whether one that was passed $6 times has had seats kept for it for as long
--- as they may be: it has that right no more.
+-- name: due-candidates
+-- The first orders of each queue inside the gaps of due seats: $3, and one more
+-- for each due release, as a run may serve so many of one queue. And whether one
+-- that was passed $4 times has had seats kept for it for as long as they may be:
+-- it has that right no more.
 -- The intervals are found by skipping from one to the next in the index: what
 -- this costs does not depend on how many wait.
-WITH RECURSIVE i (leg_from, leg_to) AS (
-    (SELECT q.leg_from, q.leg_to FROM standby_queue q
-     WHERE q.sale_id = $1 AND q.class = $2 AND (q.leg_from, q.leg_to) >= ($3::integer, $3::integer) AND q.leg_from <= $4
-     ORDER BY q.leg_from, q.leg_to LIMIT 1)
-    UNION ALL
-    SELECT n.leg_from, n.leg_to FROM i CROSS JOIN LATERAL (
+WITH RECURSIVE g AS MATERIALIZED (SELECT class, leg_from AS first, leg_to AS last FROM standby_gaps($1, $2)),
+i (class, first, last, leg_from, leg_to) AS (
+    SELECT g.class, g.first, g.last, n.leg_from, n.leg_to FROM g CROSS JOIN LATERAL (
         SELECT q.leg_from, q.leg_to FROM standby_queue q
-        WHERE q.sale_id = $1 AND q.class = $2
-          AND (q.leg_from, q.leg_to) > (i.leg_from, CASE WHEN i.leg_to > $4 THEN 100000 ELSE i.leg_to END) AND q.leg_from <= $4
+        WHERE q.sale_id = $1 AND q.class = g.class AND (q.leg_from, q.leg_to) >= (g.first, g.first) AND q.leg_from <= g.last
+        ORDER BY q.leg_from, q.leg_to LIMIT 1) n
+    UNION ALL
+    SELECT i.class, i.first, i.last, n.leg_from, n.leg_to FROM i CROSS JOIN LATERAL (
+        SELECT q.leg_from, q.leg_to FROM standby_queue q
+        WHERE q.sale_id = $1 AND q.class = i.class
+          AND (q.leg_from, q.leg_to) > (i.leg_from, CASE WHEN i.leg_to > i.last THEN 100000 ELSE i.leg_to END) AND q.leg_from <= i.last
         ORDER BY q.leg_from, q.leg_to LIMIT 1) n)
-SELECT i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
-    CASE WHEN c.passed >= $6 THEN EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for = c.number
+SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
+    CASE WHEN c.passed >= $4 THEN EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for = c.number
         AND k.made_at <= clock_timestamp() - interval '30 minutes') ELSE false END
-FROM i CROSS JOIN LATERAL (
+FROM (SELECT DISTINCT class, leg_from, leg_to FROM i WHERE leg_to <= last) i CROSS JOIN LATERAL (
     SELECT q.number, q.score, q.quantity, q.together, q.passed FROM standby_queue q
-    WHERE q.sale_id = $1 AND q.class = $2 AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
-    ORDER BY q.score LIMIT $5) c
-WHERE i.leg_to <= $4;
+    WHERE q.sale_id = $1 AND q.class = i.class AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
+    ORDER BY q.score LIMIT $3 + (SELECT count(*) FROM (
+        SELECT 1 FROM seat_release WHERE sale_id = $1 AND done_at IS NULL LIMIT $2) n)) c;
+
+-- name: class-strips
+-- Seats of classes with a free leg, and where they are.
+SELECT s.number, s.class, s.considered_at, s.taken_until, s.xmin::text, coalesce(p.coach, ''), coalesce(p.row_number::text, '')
+FROM unnest($2::text[]) c (class) CROSS JOIN LATERAL (
+    SELECT number, class, considered_at, taken_until, xmin FROM seat
+    WHERE sale_id = $1 AND class = c.class AND clock_timestamp() >= ANY (taken_until) OFFSET 0) s
+LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true;
+
+-- name: kept
+-- What the house keeps for orders that wait for these intervals.
+SELECT s.number, s.class, s.considered_at, s.taken_until, s.xmin::text, coalesce(p.coach, ''), coalesce(p.row_number::text, ''), k.kept_for::text
+FROM booking k JOIN seat s ON s.sale_id = $1 AND s.number = k.seats[1]
+LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true
+WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > clock_timestamp()
+  AND (k.class, k.leg_from, k.leg_to) IN (SELECT i.class, i.leg_from, i.leg_to FROM unnest($2::text[], $3::integer[], $4::integer[]) i (class, leg_from, leg_to));
 
 -- name: heads
--- The first $5 of the queues named, and what `candidates` says of them.
-SELECT i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
+-- The first $5 of the queues named, and what `due-candidates` says of them.
+SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
     CASE WHEN c.passed >= $6 THEN EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for = c.number
         AND k.made_at <= clock_timestamp() - interval '30 minutes') ELSE false END
-FROM unnest($3::integer[], $4::integer[]) i (leg_from, leg_to) CROSS JOIN LATERAL (
+FROM unnest($2::text[], $3::integer[], $4::integer[]) i (class, leg_from, leg_to) CROSS JOIN LATERAL (
     SELECT q.number, q.score, q.quantity, q.together, q.passed FROM standby_queue q
-    WHERE q.sale_id = $1 AND q.class = $2 AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
+    WHERE q.sale_id = $1 AND q.class = i.class AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
     ORDER BY q.score LIMIT $5) c;
 
 -- name: lock-accounts
@@ -118,8 +148,8 @@ SELECT a.account FROM account_sale a
 WHERE a.sale_id = $1 AND a.account = ANY (ARRAY(SELECT o.account FROM standby_order o WHERE o.sale_id = $1 AND o.number = ANY ($2)))
 ORDER BY a.account FOR UPDATE;
 
--- name: lock-seats
-SELECT seat_lock($1, $2);
+-- name: still
+SELECT standby_still($1, $2, $3, $4);
 
 -- name: seat-order
 SELECT standby_seat($1, $2, $3, $4, $5, $6);
