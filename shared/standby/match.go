@@ -219,13 +219,16 @@ type strip struct {
 // errAnew: what was planned does not stand any more, and nothing was written.
 var errAnew = errors.New("standby: to be planned anew")
 
+// errReleases: releases are due, which come before new orders.
+var errReleases = errors.New("standby: releases are due first")
+
 // stateAnew is the SQLSTATE of standby_still for errAnew.
 const stateAnew = "HF005"
 
 // do works once. some: there was something to do, so there may be more.
 func (r *run) do(ctx context.Context) (some bool, err error) {
 	look, err := r.look(ctx)
-	if err != nil || !look.due && !look.orphans || look.paused {
+	if err != nil || !look.releases && !look.orders && !look.orphans || look.paused {
 		return false, err
 	}
 	if look.orphans || look.over {
@@ -233,14 +236,24 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 			return false, err
 		}
 	}
+	begin := r.beginReleases
+	if !look.releases {
+		if some, err = r.sift(ctx); err != nil || !some {
+			return false, err
+		}
+		begin = r.beginOrders
+	}
 	for range matchAgain {
 		var after func(context.Context)
-		some, after, err = r.try(ctx)
+		some, after, err = r.try(ctx, begin)
 		if err == nil {
 			if after != nil {
 				after(ctx)
 			}
 			return some, nil
+		}
+		if errors.Is(err, errReleases) {
+			return true, nil
 		}
 		if errors.Is(err, errAnew) && len(r.refused) > 0 {
 			err = r.settle(ctx, false)
@@ -256,15 +269,16 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 
 // looked is what a look without a lock says of a sale.
 type looked struct {
-	due     bool // releases or new orders
-	orphans bool // seats are kept for orders that wait no more
-	paused  bool // nothing is given out now: what is due stays due
-	over    bool // it sells no more, and some still wait
+	releases bool // are due
+	orders   bool // new ones are due
+	orphans  bool // seats are kept for orders that wait no more
+	paused   bool // nothing is given out now: what is due stays due
+	over     bool // it sells no more, and some still wait
 }
 
 func (r *run) look(ctx context.Context) (l looked, err error) {
 	err = r.m.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		return q.QueryRow(ctx, matchSQL["look"], r.sale).Scan(&l.due, &l.orphans, &l.paused, &l.over)
+		return q.QueryRow(ctx, matchSQL["look"], r.sale).Scan(&l.releases, &l.orders, &l.orphans, &l.paused, &l.over)
 	})
 	if store.IsNoRows(err) {
 		return looked{}, nil // no such sale
@@ -295,22 +309,56 @@ func (r *run) settle(ctx context.Context, over bool) error {
 	return err
 }
 
+// sift looks, without a lock, which new orders could have seats now, and is done
+// with the others: whatever comes free for these later is a release, and its run
+// sees them in their queues. It says whether there is more to do: some could, or
+// there may be more new orders than it read.
+func (r *run) sift(ctx context.Context) (some bool, err error) {
+	err = r.m.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		r.clear()
+		res := q.SendBatch(ctx, r.readOrders(&pgx.Batch{}))
+		defer res.Close()
+		if err := r.scanOrders(res); err != nil {
+			return err
+		}
+		if err := res.Close(); err != nil {
+			return err
+		}
+		var none []int64
+		for _, n := range r.newcomers {
+			if !slices.ContainsFunc(n.Classes, func(class string) bool { return r.fits(class, n) }) {
+				none = append(none, n.Score)
+			}
+		}
+		some = len(none) < len(r.newcomers) || len(r.newcomers) == matchNewcomers
+		if len(none) == 0 {
+			return nil
+		}
+		tag, err := q.Exec(ctx, matchSQL["checked"], r.sale, none)
+		r.did.Checked += int(tag.RowsAffected())
+		return err
+	})
+	return some, err
+}
+
+// clear forgets what was read.
+func (r *run) clear() {
+	r.releases, r.newcomers, r.batch = nil, nil, nil
+	r.waiting, r.strips, r.queues = map[string]bool{}, map[int]strip{}, map[string]map[plan.Interval][]plan.Order{}
+}
+
 // try reads, plans, locks, checks that what was read still stands, and writes.
-func (r *run) try(ctx context.Context) (some bool, after func(context.Context), err error) {
+func (r *run) try(ctx context.Context, begin func(context.Context, pgx.Tx, *plan.Input) error) (some bool, after func(context.Context), err error) {
 	did := Did{}
 	err = r.m.db.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		did, after = Did{}, nil
-		if err := r.begin(ctx, tx); err != nil {
+		r.clear()
+		in := plan.Input{PassMost: passMost}
+		if err := begin(ctx, tx, &in); err != nil {
 			return err
 		}
 		if some = len(r.releases) > 0 || len(r.newcomers) > 0; !some {
 			return nil
-		}
-		in := plan.Input{PassMost: passMost}
-		if len(r.releases) == 0 {
-			if in.Newcomers, err = r.possible(ctx, tx); err != nil {
-				return err
-			}
 		}
 		in.Classes = r.classes()
 		outcomes, err := r.write(ctx, tx, plan.Make(in), &did)
@@ -336,17 +384,13 @@ func (r *run) try(ctx context.Context) (some bool, after func(context.Context), 
 	return some, after, err
 }
 
-// begin takes the match row and reads what is due, and copies of all that the
-// releases need: their seats, those beside them, and the first of the queues that
-// could use what they have. Releases and new orders are worked at apart: what came
-// free does not wait for a scan.
-func (r *run) begin(ctx context.Context, tx pgx.Tx) error {
-	r.releases, r.newcomers, r.batch = nil, nil, nil
-	r.waiting, r.strips, r.queues = map[string]bool{}, map[int]strip{}, map[string]map[plan.Interval][]plan.Order{}
+// beginReleases takes the match row and reads the releases that are due, and copies
+// of all that they need: their seats, those beside them, and the first of the
+// queues that could use what they have.
+func (r *run) beginReleases(ctx context.Context, tx pgx.Tx, _ *plan.Input) error {
 	b := &pgx.Batch{}
 	b.Queue(matchSQL["begin"], r.sale)
 	b.Queue(matchSQL["due-releases"], r.sale, matchReleases)
-	b.Queue(matchSQL["newcomers"], r.sale, matchNewcomers)
 	b.Queue(matchSQL["waiting-classes"], r.sale)
 	b.Queue(matchSQL["clock"])
 	b.Queue(matchSQL["due-strips"], r.sale, matchReleases)
@@ -367,18 +411,6 @@ func (r *run) begin(ctx context.Context, tx pgx.Tx) error {
 		if len(r.releases) == 0 || d.tries == 0 {
 			r.releases = append(r.releases, d)
 			r.batch = append(r.batch, d.id)
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	if err := each(res, func(rows pgx.Rows) error {
-		var n plan.Newcomer
-		if err := rows.Scan(&n.Number, &n.Score, &n.Classes, &n.From, &n.To, &n.Quantity, &n.Together); err != nil {
-			return err
-		}
-		if len(r.releases) == 0 {
-			r.newcomers = append(r.newcomers, n)
 		}
 		return nil
 	}); err != nil {
@@ -410,43 +442,57 @@ func (r *run) begin(ctx context.Context, tx pgx.Tx) error {
 	return res.Close()
 }
 
-// each reads one result of a batch.
-func each(res pgx.BatchResults, row func(pgx.Rows) error) error {
-	rows, err := res.Query()
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+// readOrders queues the reading of new orders and of the classes that they wait
+// for, as far as these are free; scanOrders reads the results.
+func (r *run) readOrders(b *pgx.Batch) *pgx.Batch {
+	b.Queue(matchSQL["newcomers"], r.sale, matchNewcomers)
+	b.Queue(matchSQL["clock"])
+	b.Queue(matchSQL["new-strips"], r.sale, matchNewcomers)
+	return b
 }
 
-// possible reads the classes that new orders wait for, as far as they are free,
-// and the first of the queues of those that could have seats. It returns these.
-func (r *run) possible(ctx context.Context, tx pgx.Tx) (possible []plan.Newcomer, err error) {
-	wanted := map[string]bool{}
-	for _, n := range r.newcomers {
-		for _, class := range n.Classes {
-			wanted[class] = true
+func (r *run) scanOrders(res pgx.BatchResults) error {
+	if err := each(res, func(rows pgx.Rows) error {
+		var n plan.Newcomer
+		if err := rows.Scan(&n.Number, &n.Score, &n.Classes, &n.From, &n.To, &n.Quantity, &n.Together); err != nil {
+			return err
 		}
+		r.newcomers = append(r.newcomers, n)
+		return nil
+	}); err != nil {
+		return err
 	}
-	b := &pgx.Batch{}
-	b.Queue(matchSQL["clock"])
-	b.Queue(matchSQL["class-strips"], r.sale, slices.Sorted(maps.Keys(wanted)))
-	res := tx.SendBatch(ctx, b)
-	defer res.Close()
 	if err := res.QueryRow().Scan(&r.at); err != nil {
-		return nil, err
+		return err
 	}
-	if err := r.readStrips(res); err != nil {
-		return nil, err
+	return r.readStrips(res)
+}
+
+// beginOrders takes the match row and reads the new orders, and the first of the
+// queues of those that could have seats. Releases come first, also those that are
+// due since a moment ago: what came free is offered to all before it is given to a
+// new order. Then nothing is planned, and the next run sees them.
+func (r *run) beginOrders(ctx context.Context, tx pgx.Tx, in *plan.Input) error {
+	b := &pgx.Batch{}
+	b.Queue(matchSQL["begin"], r.sale)
+	b.Queue(matchSQL["due-releases"], r.sale, 1)
+	res := tx.SendBatch(ctx, r.readOrders(b))
+	defer res.Close()
+	if _, err := res.Exec(); err != nil {
+		return err
+	}
+	first := false
+	if err := each(res, func(pgx.Rows) error { first = true; return nil }); err != nil {
+		return err
+	}
+	if err := r.scanOrders(res); err != nil {
+		return err
 	}
 	if err := res.Close(); err != nil {
-		return nil, err
+		return err
+	}
+	if first {
+		return errReleases
 	}
 
 	type queue struct {
@@ -463,11 +509,11 @@ func (r *run) possible(ctx context.Context, tx pgx.Tx) (possible []plan.Newcomer
 			}
 		}
 		if some {
-			possible = append(possible, n)
+			in.Newcomers = append(in.Newcomers, n)
 		}
 	}
-	if len(possible) == 0 {
-		return nil, nil
+	if len(queues) == 0 {
+		return nil
 	}
 	var classes []string
 	var from, to []int
@@ -477,17 +523,32 @@ func (r *run) possible(ctx context.Context, tx pgx.Tx) (possible []plan.Newcomer
 	b = &pgx.Batch{}
 	b.Queue(matchSQL["kept"], r.sale, classes, from, to)
 	// A run may serve as many of one queue as there are new orders.
-	b.Queue(matchSQL["heads"], r.sale, classes, from, to, plan.LookedAt+len(possible), passMost)
+	b.Queue(matchSQL["heads"], r.sale, classes, from, to, plan.LookedAt+len(in.Newcomers), passMost)
 	res = tx.SendBatch(ctx, b)
 	defer res.Close()
 	kept, err := r.readKept(res)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.readQueues(res, kept); err != nil {
-		return nil, err
+		return err
 	}
-	return possible, res.Close()
+	return res.Close()
+}
+
+// each reads one result of a batch.
+func each(res pgx.BatchResults, row func(pgx.Rows) error) error {
+	rows, err := res.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // readStrips reads a result of seats.

@@ -14,8 +14,8 @@ WHERE k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
 ORDER BY sale_id LIMIT $1;
 
 -- name: look
-SELECT EXISTS (SELECT 1 FROM seat_release r WHERE r.sale_id = $1 AND r.done_at IS NULL)
-        OR EXISTS (SELECT 1 FROM standby_due d WHERE d.sale_id = $1),
+SELECT EXISTS (SELECT 1 FROM seat_release r WHERE r.sale_id = $1 AND r.done_at IS NULL),
+    EXISTS (SELECT 1 FROM standby_due d WHERE d.sale_id = $1),
     EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
             AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.number = k.kept_for OFFSET 0)),
     s.state IN ('draft', 'paused'),
@@ -116,10 +116,13 @@ FROM (SELECT DISTINCT class, leg_from, leg_to FROM i WHERE leg_to <= last) i CRO
     ORDER BY q.score LIMIT $3 + (SELECT count(*) FROM (
         SELECT 1 FROM seat_release WHERE sale_id = $1 AND done_at IS NULL LIMIT $2) n)) c;
 
--- name: class-strips
--- Seats of classes with a free leg, and where they are.
+-- name: new-strips
+-- Seats with a free leg of the classes that new orders wait for, and where they are.
 SELECT s.number, s.class, s.considered_at, s.taken_until, s.xmin::text, coalesce(p.coach, ''), coalesce(p.row_number::text, '')
-FROM unnest($2::text[]) c (class) CROSS JOIN LATERAL (
+FROM (SELECT DISTINCT unnest(o.classes) AS class
+      FROM (SELECT score, number FROM standby_due WHERE sale_id = $1 ORDER BY score LIMIT $2) d
+      CROSS JOIN LATERAL (SELECT classes FROM standby_order k WHERE k.sale_id = $1 AND k.number = d.number OFFSET 0) o) c
+CROSS JOIN LATERAL (
     SELECT number, class, considered_at, taken_until, xmin FROM seat
     WHERE sale_id = $1 AND class = c.class AND clock_timestamp() >= ANY (taken_until) OFFSET 0) s
 LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true;

@@ -33,6 +33,7 @@ func TestPlan(t *testing.T) {
 			"exact": 8_000, "rest": 8_000, "group": 5_000, "let go": 250, "keep": 6_000, "pass: group": 10_000, "pass: apart": 2_000,
 			"newcomer": 2_000, "newcomer behind older": 4_000, "tie": 600, "several classes": 8_000, "behind ten": 10_000,
 			"REFUND": 10_000, "TIMEOUT": 8_000, "RESCHEDULE": 4_000, "EXTRA_SEAT": 3_000, "ABANDON": 250, "keep's end": 500,
+			"keep apart": 500, "keep row": 500, "keep coach": 500, "not beside": 500,
 		}},
 		{"large", 120, 3, false, map[string]int{
 			"exact": 300, "rest": 3_000, "group": 1_000, "let go": 5, "keep": 2_000, "pass: group": 3_000, "pass: apart": 10_000, "newcomer": 20,
@@ -527,6 +528,33 @@ type planJudge struct {
 	serves []plan.Serve // what of the plan is still to come
 	keeps  []plan.Keep
 	passes []plan.Pass
+	kept   []plan.Keep // what has come
+}
+
+// mayKeep tells whether a seat stands with what is kept for the group in the class.
+func (j *planJudge) mayKeep(c *plan.Class, o plan.Order, seat int) bool {
+	all := slices.Clone(o.Kept)
+	for _, k := range j.kept {
+		if k.Order == o.Number && k.Class == c.ID {
+			all = append(all, k.Seat)
+		}
+	}
+	var here plan.Seat
+	var others []plan.Seat
+	for _, s := range c.Seats {
+		if s.Number == seat {
+			here = s
+		}
+		if slices.Contains(all, s.Number) {
+			others = append(others, s)
+		}
+	}
+	for _, s := range others {
+		if o.Together == plan.Apart || o.Together == plan.Row && s.Row == here.Row || o.Together == plan.Coach && s.Coach == here.Coach {
+			return true
+		}
+	}
+	return len(others) == 0
 }
 
 func (j *planJudge) isFree(seat int, iv plan.Interval) bool {
@@ -686,20 +714,34 @@ func (j *planJudge) gap(c *plan.Class, seat int, releases []plan.Release, gap pl
 	for ; len(j.keeps) > 0 && j.keeps[0].Seat == seat && inside(j.keeps[0].Interval); j.keeps = j.keeps[1:] {
 		k := j.keeps[0]
 		h, ok := stuck[k.Order]
-		if !ok || h.iv != k.Interval || h.o.Passed < j.in.PassMost || !due(k.Release) || k.Class != c.ID || !j.isFree(seat, k.Interval) || h.o.Score < score {
+		if !ok || h.iv != k.Interval || h.o.Passed < j.in.PassMost || !due(k.Release) || k.Class != c.ID || !j.isFree(seat, k.Interval) || h.o.Score < score || !j.mayKeep(c, h.o, seat) {
 			return fmt.Errorf("%+v: nothing is kept for %+v", k, h)
 		}
 		for _, other := range stuck { // nobody older had a claim on the same legs
-			if other.o.Score < h.o.Score && other.o.Passed >= j.in.PassMost && j.isFree(seat, other.iv) && other.o.Score > score && other.iv.From <= h.iv.To && h.iv.From <= other.iv.To {
+			if other.o.Score < h.o.Score && other.o.Passed >= j.in.PassMost && j.isFree(seat, other.iv) && j.mayKeep(c, other.o, seat) && other.o.Score > score && other.iv.From <= h.iv.To && h.iv.From <= other.iv.To {
 				return fmt.Errorf("%+v is before %+v", k, other)
 			}
 		}
 		score = h.o.Score
+		j.kept = append(j.kept, k)
+		n := len(h.o.Kept)
+		for _, k := range j.kept {
+			if k.Order == h.o.Number && k.Class == c.ID {
+				n++
+			}
+		}
+		if n >= h.o.Quantity {
+			return fmt.Errorf("%d seats are kept for %+v", n, h.o)
+		}
+		j.met["keep "+[]string{"apart", "row", "coach"}[h.o.Together]]++
 		clear(j.free[seat][k.From-1 : k.To])
 	}
 	for _, h := range stuck {
 		if h.o.Passed >= j.in.PassMost && j.isFree(seat, h.iv) {
-			return fmt.Errorf("not kept for %+v", h)
+			if j.mayKeep(c, h.o, seat) {
+				return fmt.Errorf("not kept for %+v", h)
+			}
+			j.met["not beside"]++
 		}
 	}
 

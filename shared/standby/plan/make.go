@@ -23,7 +23,9 @@ import (
 //
 //   - Step 0, keeps. A head of two or more that was passed PassMost times and
 //     cannot be served has its interval of this seat kept for it: in order of
-//     score, and only if no leg of it was kept for another before.
+//     score, only if no leg of it was kept for another before, and only beside
+//     what is kept for it already, in its row or coach where the group wants that.
+//     So fewer seats are kept for a group than it has people.
 //   - Step 1, exact. For each due release of the seat, oldest first, whose whole
 //     interval is still free in the gap: the first candidate of exactly that
 //     queue that can be served gets it.
@@ -176,7 +178,12 @@ func (g *gapWork) keeps(stuck []stuckHead) {
 		if h.order.Passed < g.passMost || !g.c.free(g.i, h.Interval) {
 			continue
 		}
+		kept := append(g.c.keptOf(h.order, h.Interval), g.c.keptNow[h.order.Number]...)
+		if len(kept) > 0 && !slices.ContainsFunc(kept, func(i int) bool { return g.c.near(h.order.Together, g.i, i) }) {
+			continue
+		}
 		g.c.take(g.i, h.Interval)
+		g.c.keptNow[h.order.Number] = append(g.c.keptNow[h.order.Number], g.i)
 		g.plan.Keeps = append(g.plan.Keeps, Keep{g.c.ID, h.order.Number, h.Interval, g.due.number, g.due.brought(h.Interval)})
 	}
 }

@@ -177,6 +177,15 @@ func TestMake(t *testing.T) {
 				{Order: 7, Interval: iv(4, 4), Release: 1, Reason: "group"}},
 		},
 	}, {
+		name:   "seats are kept for it in another row: not here too",
+		seats:  []Seat{{Number: 1, Coach: 1, Row: 1, Free: strip(1, "****").Free, Fresh: strip(1, "****").Fresh}, {Number: 3, Coach: 1, Row: 2, Free: strip(3, "....").Free, Fresh: strip(3, "....").Fresh}},
+		due:    []Interval{iv(1, 2)},
+		queues: map[Interval][]Order{iv(1, 2): {sits(kept(passed(order(1, 2), 10), 3), Row), order(2, 1)}},
+		want: Plan{
+			Serves: []Serve{{Order: 2, Interval: iv(1, 2), Seats: []int{1}, Release: 1, Exact: true}},
+			Passes: []Pass{{Order: 1, Interval: iv(1, 2), Release: 1, Reason: "apart"}},
+		},
+	}, {
 		name:   "what is kept and what is free are enough: the keep is let go",
 		seats:  []Seat{strip(1, "****"), strip(2, "oo.."), strip(3, "....")},
 		due:    []Interval{iv(1, 2)},

@@ -22,7 +22,8 @@ type strips struct {
 	queues []queue // by last leg, then first
 	places map[Interval]int
 
-	most map[Interval]most
+	most    map[Interval]most
+	keptNow map[int64][]int // what the run keeps for each order, by index
 }
 
 // queue is the orders that wait for an interval, as far as they are given.
@@ -43,7 +44,7 @@ func stripsOf(in *Class) *strips {
 		until: make([]uint16, n*in.Legs),
 		row:   make([]int, n),
 		coach: make([]int, n),
-		most:  map[Interval]most{},
+		most:  map[Interval]most{}, keptNow: map[int64][]int{},
 	}
 	for i := range in.Seats {
 		c.index[in.Seats[i].Number] = i

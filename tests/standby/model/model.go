@@ -260,6 +260,27 @@ func (w *world) seat(c *Class, s *Seat, releases []Release) {
 	}
 }
 
+// beside: nothing is kept for the order yet, or something with which the seat
+// would be together as the order wants it.
+func (w *world) beside(c *Class, o *Order, s *Seat) bool {
+	kept := slices.Clone(o.Kept)
+	for _, d := range w.deeds {
+		if d.What == "keep" && d.Class == c.ID && d.Order == o.Number {
+			kept = append(kept, d.Seats[0])
+		}
+	}
+	some := false
+	for i := range c.Seats {
+		if one := &c.Seats[i]; slices.Contains(kept, one.Number) {
+			if together(o, s, one) {
+				return true
+			}
+			some = true
+		}
+	}
+	return !some
+}
+
 func (w *world) gap(c *Class, s *Seat, releases []Release, from, to int) {
 	var inside []*Queue
 	for i := range c.Queues {
@@ -287,7 +308,7 @@ func (w *world) gap(c *Class, s *Seat, releases []Release, from, to int) {
 	slices.SortFunc(unserved, func(a, b head) int { return int(a.order.Score - b.order.Score) })
 
 	for _, h := range unserved { // step 0
-		if h.order.Passed >= w.sale.PassMost && w.isFree(s, h.From, h.To) {
+		if h.order.Passed >= w.sale.PassMost && w.isFree(s, h.From, h.To) && w.beside(c, h.order, s) {
 			w.take(s, h.From, h.To)
 			w.deeds = append(w.deeds, Deed{What: "keep", Class: c.ID, Order: h.order.Number, From: h.From, To: h.To,
 				Seats: []int{s.Number}, Release: brought(releases, h.From, h.To)})
