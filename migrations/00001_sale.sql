@@ -124,7 +124,6 @@ CREATE TABLE booking (
 CREATE INDEX booking_of_account ON booking (sale_id, account);
 CREATE INDEX booking_held ON booking (sale_id, ends_at) WHERE state = 'held';
 CREATE INDEX booking_kept ON booking (sale_id, kept_for) WHERE kept_for IS NOT NULL AND state = 'held';
-CREATE INDEX booking_kept_ever ON booking (sale_id, kept_for) WHERE kept_for IS NOT NULL;
 CREATE UNIQUE INDEX booking_live_admission ON booking (sale_id, admission)
     WHERE admission IS NOT NULL AND state IN ('held', 'booked');
 

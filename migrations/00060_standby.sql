@@ -64,7 +64,8 @@ CREATE INDEX standby_order_pending ON standby_order (sale_id, number) WHERE stat
 CREATE INDEX standby_order_matched ON standby_order (sale_id, matched_at) WHERE matched_at IS NOT NULL;
 
 -- The queues. quantity and together stand here too: `match` looks at ten of a
--- queue and reads nothing else. passed counts how often this head was passed.
+-- queue and reads nothing else. passed counts how often this head was passed;
+-- kept_until is when seats are kept for it no more, once some were.
 CREATE TABLE standby_queue (
     sale_id  bigint NOT NULL,
     class    text NOT NULL,
@@ -75,6 +76,7 @@ CREATE TABLE standby_queue (
     quantity integer NOT NULL,
     together smallint NOT NULL,
     passed   integer NOT NULL DEFAULT 0,
+    kept_until timestamptz,
     PRIMARY KEY (sale_id, class, leg_from, leg_to, score),
     FOREIGN KEY (sale_id, number) REFERENCES standby_order
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
@@ -429,11 +431,12 @@ $$;
 
 -- Gives seats to an order: free -> held, all of them or none. The caller has
 -- locked the match row, the order's account and the seats. Seats in p_let_go are
--- kept by the house for this order and are let go first. Codes: matched;
--- gone (it waits no more), over (its time or the sale's is over), limit (of the
--- account, field case 42), taken. But for `matched` nothing has changed.
+-- kept by the house for this order and are let go first. What must not be raises
+-- HF004 with the order as DETAIL, and the whole plan is to be made anew: gone (it
+-- waits no more), over (its time or the sale's is over), limit (of the account,
+-- field case 42); a seat that is taken raises HF001. Returns the booking.
 -- +goose StatementBegin
-CREATE FUNCTION standby_seat(p_sale bigint, p_number bigint, p_class text, p_seats integer[], p_let_go integer[], p_why text) RETURNS jsonb
+CREATE FUNCTION standby_seat(p_sale bigint, p_number bigint, p_class text, p_seats integer[], p_let_go integer[], p_why text) RETURNS bigint
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     o record;
@@ -441,10 +444,11 @@ DECLARE
     k record;
     v_now timestamptz;
     v_ends timestamptz;
-    v_booking bigint;
+    v_history jsonb;
+    v_booking bigint := next_booking(p_sale);
 BEGIN
     SELECT state, closes_at, hold_seconds, extend_seconds, account_limit INTO s FROM sale WHERE sale_id = p_sale;
-    BEGIN
+    IF cardinality(p_let_go) > 0 THEN
         FOR k IN SELECT number, seats, leg_from, leg_to FROM booking
                  WHERE sale_id = p_sale AND kept_for = p_number AND state = 'held' AND class = p_class AND seats <@ p_let_go
                  ORDER BY number FOR UPDATE
@@ -454,45 +458,41 @@ BEGIN
                 history = history || history_line(clock_timestamp(), 'released', 'given to whom it was kept for')
             WHERE sale_id = p_sale AND number = k.number;
         END LOOP;
-        -- The payment before the order, as the functions of payments lock them.
-        PERFORM 1 FROM payment WHERE sale_id = p_sale AND standby_order = p_number FOR UPDATE;
-        SELECT * INTO o FROM standby_order WHERE sale_id = p_sale AND number = p_number FOR UPDATE;
-        v_now := clock_timestamp();
-        IF o.state NOT IN ('queued', 'pending') OR NOT p_class = ANY (o.classes) OR cardinality(p_seats) <> o.quantity THEN
-            RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'gone';
-        END IF;
-        IF s.state <> 'open' OR v_now >= s.closes_at OR v_now >= o.until OR v_now >= o.departs_at THEN
-            RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'over';
-        END IF;
-        v_ends := LEAST(v_now + make_interval(secs => s.hold_seconds), o.departs_at);
-        v_booking := next_booking(p_sale);
-        PERFORM seat_hold(p_sale, v_booking, p_seats, o.leg_from, o.leg_to, v_ends, false);
-        UPDATE account_sale SET live_seats = live_seats + o.quantity, seat_limit = s.account_limit
-        WHERE sale_id = p_sale AND account = o.account;
-        INSERT INTO booking (sale_id, number, account, class, leg_from, leg_to, seats, quantity, state, amount, currency,
-            made_at, ends_at, limit_at, departs_at, passengers, contact, origin, history, trace_id)
-        VALUES (p_sale, v_booking, o.account, p_class, o.leg_from, o.leg_to, p_seats, o.quantity, 'held',
-            o.fares[array_position(o.classes, p_class)], o.currency,
-            v_now, v_ends, LEAST(v_ends + make_interval(secs => s.extend_seconds), o.departs_at), o.departs_at,
-            o.passengers, o.contact, 'match', history_line(v_now, 'matched', p_why), o.trace_id);
-        UPDATE standby_order SET state = 'matched', step = 'matched', booking = v_booking, class = p_class, matched_at = v_now,
-            history = history || history_line(v_now, 'matched', p_why)
-        WHERE sale_id = p_sale AND number = p_number;
-        UPDATE payment SET booking = v_booking WHERE sale_id = p_sale AND standby_order = p_number;
-        DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number;
-        DELETE FROM standby_due WHERE sale_id = p_sale AND score = o.score;
-        PERFORM standby_mirror(p_sale, p_number, o.trace_id);
-        INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
-        VALUES (p_sale, 'order_matched', p_number::text, jsonb_build_object('order', p_number), o.trace_id);
-    EXCEPTION
-        WHEN SQLSTATE 'HF004' THEN
-            RETURN jsonb_build_object('code', SQLERRM);
-        WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
-            RETURN jsonb_build_object('code', 'taken', 'why', SQLERRM);
-        WHEN check_violation THEN
-            RETURN jsonb_build_object('code', 'limit');
-    END;
-    RETURN jsonb_build_object('code', 'matched', 'booking', v_booking, 'ends_at', v_ends);
+    END IF;
+    -- The payment before the order, as the functions of payments lock them.
+    UPDATE payment SET booking = v_booking WHERE sale_id = p_sale AND standby_order = p_number;
+    SELECT state, account, classes, fares, currency, leg_from, leg_to, quantity, until, departs_at, score, passengers, contact, trace_id
+    INTO o FROM standby_order WHERE sale_id = p_sale AND number = p_number FOR UPDATE;
+    v_now := clock_timestamp();
+    IF o.state IS NULL OR o.state NOT IN ('queued', 'pending') OR NOT p_class = ANY (o.classes) OR cardinality(p_seats) <> o.quantity THEN
+        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'gone', DETAIL = p_number::text;
+    END IF;
+    IF s.state <> 'open' OR v_now >= s.closes_at OR v_now >= o.until OR v_now >= o.departs_at THEN
+        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'over', DETAIL = p_number::text;
+    END IF;
+    v_ends := LEAST(v_now + make_interval(secs => s.hold_seconds), o.departs_at);
+    v_history := history_line(v_now, 'matched', p_why);
+    PERFORM seat_hold(p_sale, v_booking, p_seats, o.leg_from, o.leg_to, v_ends, false);
+    UPDATE account_sale SET live_seats = live_seats + o.quantity, seat_limit = s.account_limit
+    WHERE sale_id = p_sale AND account = o.account AND live_seats + o.quantity <= s.account_limit;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'limit', DETAIL = p_number::text;
+    END IF;
+    INSERT INTO booking (sale_id, number, account, class, leg_from, leg_to, seats, quantity, state, amount, currency,
+        made_at, ends_at, limit_at, departs_at, passengers, contact, origin, history, trace_id)
+    VALUES (p_sale, v_booking, o.account, p_class, o.leg_from, o.leg_to, p_seats, o.quantity, 'held',
+        o.fares[array_position(o.classes, p_class)], o.currency,
+        v_now, v_ends, LEAST(v_ends + make_interval(secs => s.extend_seconds), o.departs_at), o.departs_at,
+        o.passengers, o.contact, 'match', v_history, o.trace_id);
+    UPDATE standby_order SET state = 'matched', step = 'matched', booking = v_booking, class = p_class, matched_at = v_now,
+        history = history || v_history
+    WHERE sale_id = p_sale AND number = p_number;
+    DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number;
+    DELETE FROM standby_due WHERE sale_id = p_sale AND score = o.score;
+    -- The queues in Redis, as standby_mirror, and the capture.
+    INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
+    SELECT p_sale, kind, p_number::text, jsonb_build_object('order', p_number), o.trace_id FROM unnest(ARRAY['standby_queue', 'order_matched']) kind;
+    RETURN v_booking;
 END
 $$;
 -- +goose StatementEnd
@@ -518,30 +518,26 @@ $$;
 -- +goose StatementEnd
 
 -- Keeps a free seat of this order's interval for it: a booking of the house, at
--- most 30 minutes from the first one kept for it. Code kept or taken.
+-- most 30 minutes from the first one kept for it. One that is taken raises HF001.
 -- +goose StatementBegin
-CREATE FUNCTION standby_keep(p_sale bigint, p_number bigint, p_class text, p_seat integer, p_from integer, p_to integer) RETURNS text
+CREATE FUNCTION standby_keep(p_sale bigint, p_number bigint, p_class text, p_seat integer, p_from integer, p_to integer) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_until timestamptz;
-    v_booking bigint;
+    v_booking bigint := next_booking(p_sale);
 BEGIN
-    SELECT min(b.made_at) + interval '30 minutes' INTO v_until FROM booking b
-    WHERE b.sale_id = p_sale AND b.kept_for = p_number AND b.made_at > v_now - interval '30 minutes';
-    v_until := COALESCE(v_until, v_now + interval '30 minutes');
-    v_booking := next_booking(p_sale);
-    BEGIN
-        PERFORM seat_hold(p_sale, v_booking, ARRAY[p_seat], p_from, p_to, v_until, false);
-    EXCEPTION WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
-        RETURN 'taken';
-    END;
+    SELECT min(kept_until) INTO v_until FROM standby_queue WHERE sale_id = p_sale AND number = p_number;
+    IF v_until IS NULL THEN
+        v_until := v_now + interval '30 minutes';
+        UPDATE standby_queue SET kept_until = v_until WHERE sale_id = p_sale AND number = p_number;
+    END IF;
+    PERFORM seat_hold(p_sale, v_booking, ARRAY[p_seat], p_from, p_to, v_until, false);
     INSERT INTO booking (sale_id, number, account, class, leg_from, leg_to, seats, quantity, state, amount, currency,
         made_at, ends_at, limit_at, origin, kept_for, history)
     SELECT s.sale_id, v_booking, 'house', p_class, p_from, p_to, ARRAY[p_seat], 1, 'held', 0, s.currency,
         v_now, v_until, v_until, 'house', p_number, history_line(v_now, 'kept', 'for a group that was passed ten times')
     FROM sale s WHERE s.sale_id = p_sale;
-    RETURN 'kept';
 END
 $$;
 -- +goose StatementEnd

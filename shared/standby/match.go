@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"handler/function/shared/alert"
 	"handler/function/shared/problem"
@@ -222,8 +223,12 @@ var errAnew = errors.New("standby: to be planned anew")
 // errReleases: releases are due, which come before new orders.
 var errReleases = errors.New("standby: releases are due first")
 
-// stateAnew is the SQLSTATE of standby_still for errAnew.
-const stateAnew = "HF005"
+// SQLSTATEs of the functions of migrations/00060_standby.sql.
+const (
+	stateTaken   = "HF001" // a seat is not free
+	stateRefused = "HF004" // an order may not be served; the message says why, the detail which
+	stateAnew    = "HF005" // a seat is not as it was read
+)
 
 // do works once. some: there was something to do, so there may be more.
 func (r *run) do(ctx context.Context) (some bool, err error) {
@@ -378,8 +383,6 @@ func (r *run) try(ctx context.Context, begin func(context.Context, pgx.Tx, *plan
 	})
 	if err == nil {
 		r.did.add(did)
-	} else if store.State(err) == stateAnew {
-		err = errAnew
 	}
 	return some, after, err
 }
@@ -396,7 +399,7 @@ func (r *run) beginReleases(ctx context.Context, tx pgx.Tx, _ *plan.Input) error
 	b.Queue(matchSQL["due-strips"], r.sale, matchReleases)
 	b.Queue(matchSQL["due-beside"], r.sale, matchReleases)
 	b.Queue(matchSQL["due-kept"], r.sale, matchReleases)
-	b.Queue(matchSQL["due-candidates"], r.sale, matchReleases, plan.LookedAt, passMost)
+	b.Queue(matchSQL["due-candidates"], r.sale, matchReleases, plan.LookedAt)
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
 	if _, err := res.Exec(); err != nil {
@@ -523,7 +526,7 @@ func (r *run) beginOrders(ctx context.Context, tx pgx.Tx, in *plan.Input) error 
 	b = &pgx.Batch{}
 	b.Queue(matchSQL["kept"], r.sale, classes, from, to)
 	// A run may serve as many of one queue as there are new orders.
-	b.Queue(matchSQL["heads"], r.sale, classes, from, to, plan.LookedAt+len(in.Newcomers), passMost)
+	b.Queue(matchSQL["heads"], r.sale, classes, from, to, plan.LookedAt+len(in.Newcomers))
 	res = tx.SendBatch(ctx, b)
 	defer res.Close()
 	kept, err := r.readKept(res)
@@ -791,38 +794,15 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, did *Did) (m
 	defer res.Close()
 	for range locks {
 		if _, err := res.Exec(); err != nil {
-			return nil, err
+			return nil, r.refusal(err)
 		}
 	}
-	anew := false
-	for _, s := range made.Serves {
-		var raw []byte
-		if err := res.QueryRow().Scan(&raw); err != nil {
-			return nil, err
-		}
-		var answer struct {
-			Code string `json:"code"`
-		}
-		if err := json.Unmarshal(raw, &answer); err != nil {
-			return nil, err
-		}
-		switch answer.Code {
-		case "matched":
-			did.Matched++
-		case "limit", "over":
-			r.refused[s.Order] = answer.Code
-			anew = true
-		default: // gone: it left while we planned; taken: a seat moved
-			anew = true
+	for range len(made.Serves) + len(made.Keeps) {
+		if _, err := res.Exec(); err != nil {
+			return nil, r.refusal(err)
 		}
 	}
-	for range made.Keeps {
-		var code string
-		if err := res.QueryRow().Scan(&code); err != nil {
-			return nil, err
-		}
-		anew = anew || code != "kept"
-	}
+	did.Matched += len(made.Serves)
 	for range tail {
 		if _, err := res.Exec(); err != nil {
 			return nil, err
@@ -831,13 +811,34 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, did *Did) (m
 	if err := res.Close(); err != nil {
 		return nil, err
 	}
-	if anew {
-		return nil, errAnew
-	}
 	did.Kept += len(made.Keeps)
 	did.Releases += len(done)
 	did.Checked += len(r.newcomers)
 	return outcomes, nil
+}
+
+// refusal is errAnew for what the plan was made in vain by: an order that left, a
+// seat that moved. An order that may not be served at all is remembered.
+func (r *run) refusal(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case stateRefused:
+		if pg.Message == "gone" {
+			return errAnew
+		}
+		order, err := strconv.ParseInt(pg.Detail, 10, 64)
+		if err != nil {
+			return err
+		}
+		r.refused[order] = pg.Message
+		return errAnew
+	case stateTaken, stateAnew:
+		return errAnew
+	}
+	return err
 }
 
 // passes counts how often each order was passed in a class: in one gap or more.

@@ -91,8 +91,7 @@ WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_
 -- name: due-candidates
 -- The first orders of each queue inside the gaps of due seats: $3, and one more
 -- for each due release, as a run may serve so many of one queue. And whether one
--- that was passed $4 times has had seats kept for it for as long as they may be:
--- it has that right no more.
+-- has had seats kept for it for as long as they may be: it has that right no more.
 -- The intervals are found by skipping from one to the next in the index: what
 -- this costs does not depend on how many wait.
 WITH RECURSIVE g AS MATERIALIZED (SELECT class, leg_from AS first, leg_to AS last FROM standby_gaps($1, $2)),
@@ -108,10 +107,9 @@ i (class, first, last, leg_from, leg_to) AS (
           AND (q.leg_from, q.leg_to) > (i.leg_from, CASE WHEN i.leg_to > i.last THEN 100000 ELSE i.leg_to END) AND q.leg_from <= i.last
         ORDER BY q.leg_from, q.leg_to LIMIT 1) n)
 SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
-    CASE WHEN c.passed >= $4 THEN EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for = c.number
-        AND k.made_at <= clock_timestamp() - interval '30 minutes') ELSE false END
+    coalesce(c.kept_until <= clock_timestamp(), false)
 FROM (SELECT DISTINCT class, leg_from, leg_to FROM i WHERE leg_to <= last) i CROSS JOIN LATERAL (
-    SELECT q.number, q.score, q.quantity, q.together, q.passed FROM standby_queue q
+    SELECT q.number, q.score, q.quantity, q.together, q.passed, q.kept_until FROM standby_queue q
     WHERE q.sale_id = $1 AND q.class = i.class AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
     ORDER BY q.score LIMIT $3 + (SELECT count(*) FROM (
         SELECT 1 FROM seat_release WHERE sale_id = $1 AND done_at IS NULL LIMIT $2) n)) c;
@@ -138,10 +136,9 @@ WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_
 -- name: heads
 -- The first $5 of the queues named, and what `due-candidates` says of them.
 SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
-    CASE WHEN c.passed >= $6 THEN EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for = c.number
-        AND k.made_at <= clock_timestamp() - interval '30 minutes') ELSE false END
+    coalesce(c.kept_until <= clock_timestamp(), false)
 FROM unnest($2::text[], $3::integer[], $4::integer[]) i (class, leg_from, leg_to) CROSS JOIN LATERAL (
-    SELECT q.number, q.score, q.quantity, q.together, q.passed FROM standby_queue q
+    SELECT q.number, q.score, q.quantity, q.together, q.passed, q.kept_until FROM standby_queue q
     WHERE q.sale_id = $1 AND q.class = i.class AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
     ORDER BY q.score LIMIT $5) c;
 

@@ -122,6 +122,8 @@ func (w *queues) authorise(account string, from, to, quantity int, reachable boo
 			state, until, authorise_by, joined_at)
 		VALUES ($1, $2, gen_random_uuid()::text, '{second}', $3, $4, $5, 0, '{0}', 'CAD', 'sandbox', 'authorising',
 			now() + interval '1 day', now() + interval '1 day', now()) RETURNING number`, w.sale, account, from, to, quantity)
+	w.exec(`INSERT INTO account_sale (sale_id, account, live_seats, seat_limit)
+		SELECT sale_id, $2, 0, account_limit FROM sale WHERE sale_id = $1 ON CONFLICT DO NOTHING`, w.sale, account)
 	w.exec(`SELECT standby_authorised($1, $2, NULL, $3, '')`, w.sale, number, reachable)
 	return number
 }
