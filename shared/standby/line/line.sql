@@ -27,8 +27,8 @@ WITH RECURSIVE k (class, leg_from, leg_to) AS (
     UNION ALL
     SELECT n.class, n.leg_from, n.leg_to FROM k CROSS JOIN LATERAL (
         SELECT q.class, q.leg_from, q.leg_to FROM standby_queue q
-        WHERE q.sale_id = $1 AND (q.class, q.leg_from, q.leg_to) > (k.class, k.leg_from, k.leg_to)
-        ORDER BY q.class, q.leg_from, q.leg_to LIMIT 1) n)
+        WHERE q.sale_id = $1 AND (q.class, q.leg_from, q.leg_to, q.score) > (k.class, k.leg_from, k.leg_to, 9223372036854775807)
+        ORDER BY q.class, q.leg_from, q.leg_to, q.score LIMIT 1) n)
 SELECT class, leg_from, leg_to FROM k;
 
 -- name: above
@@ -130,8 +130,8 @@ WITH RECURSIVE k (class, leg_from, leg_to) AS (
     UNION ALL
     SELECT n.class, n.leg_from, n.leg_to FROM k CROSS JOIN LATERAL (
         SELECT q.class, q.leg_from, q.leg_to FROM standby_queue q
-        WHERE q.sale_id = $1 AND (q.class, q.leg_from, q.leg_to) > (k.class, k.leg_from, k.leg_to)
-        ORDER BY q.class, q.leg_from, q.leg_to LIMIT 1) n)
+        WHERE q.sale_id = $1 AND (q.class, q.leg_from, q.leg_to, q.score) > (k.class, k.leg_from, k.leg_to, 9223372036854775807)
+        ORDER BY q.class, q.leg_from, q.leg_to, q.score LIMIT 1) n)
 SELECT k.class, k.leg_from, k.leg_to, h.number, h.quantity
 FROM k CROSS JOIN LATERAL (
     SELECT q.number, q.quantity, q.score FROM standby_queue q
