@@ -429,28 +429,32 @@ END
 $$;
 -- +goose StatementEnd
 
--- Gives seats to an order: free -> held, all of them or none. The caller has
--- locked the match row, the order's account and the seats. Seats in p_let_go are
--- kept by the house for this order and are let go first. What must not be raises
--- HF004 with the order as DETAIL, and the whole plan is to be made anew: gone (it
--- waits no more), over (its time or the sale's is over), limit (of the account,
--- field case 42); a seat that is taken raises HF001. Returns the booking.
+-- Gives seats to orders: free -> held, to each all of them or to nobody any. Order
+-- k of p_numbers gets p_counts[k] of p_seats, which lie one order's after another's,
+-- in p_classes[k] for p_whys[k]. The caller has locked the match row, the orders'
+-- accounts and the seats. Seat k of p_let_go is kept by the house for order
+-- p_kept_for[k] of these and is let go first. What must not be raises HF004 with the order as DETAIL, and
+-- the whole plan is to be made anew: gone (it waits no more), over (its time or the
+-- sale's is over), limit (of the account, field case 42); a seat that is taken
+-- raises HF001. One call for all, as most of what a statement costs is beginning it.
 -- +goose StatementBegin
-CREATE FUNCTION standby_seat(p_sale bigint, p_number bigint, p_class text, p_seats integer[], p_let_go integer[], p_why text) RETURNS bigint
+CREATE FUNCTION standby_seat(p_sale bigint, p_numbers bigint[], p_classes text[], p_counts integer[], p_seats integer[],
+                             p_kept_for bigint[], p_let_go integer[], p_whys text[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     o record;
     s record;
     k record;
     v_now timestamptz;
-    v_ends timestamptz;
-    v_history jsonb;
-    v_booking bigint := next_booking(p_sale);
+    v_bookings bigint[] := ARRAY(SELECT next_booking(p_sale) FROM unnest(p_numbers));
+    v_seats integer := 0; -- of p_seats, of the orders before
+    v_bad bigint;
 BEGIN
     SELECT state, closes_at, hold_seconds, extend_seconds, account_limit INTO s FROM sale WHERE sale_id = p_sale;
     IF cardinality(p_let_go) > 0 THEN
         FOR k IN SELECT number, seats, leg_from, leg_to FROM booking
-                 WHERE sale_id = p_sale AND kept_for = p_number AND state = 'held' AND class = p_class AND seats <@ p_let_go
+                 WHERE sale_id = p_sale AND kept_for = ANY (p_kept_for) AND state = 'held'
+                   AND (kept_for, seats[1]) IN (SELECT number, seat FROM unnest(p_kept_for, p_let_go) l (number, seat))
                  ORDER BY number FOR UPDATE
         LOOP
             PERFORM seat_let_go(p_sale, k.number, k.seats, k.leg_from, k.leg_to);
@@ -459,40 +463,58 @@ BEGIN
             WHERE sale_id = p_sale AND number = k.number;
         END LOOP;
     END IF;
-    -- The payment before the order, as the functions of payments lock them.
-    UPDATE payment SET booking = v_booking WHERE sale_id = p_sale AND standby_order = p_number;
-    SELECT state, account, classes, fares, currency, leg_from, leg_to, quantity, until, departs_at, score, passengers, contact, trace_id
-    INTO o FROM standby_order WHERE sale_id = p_sale AND number = p_number FOR UPDATE;
+    -- The payments before the orders, as the functions of payments lock them.
+    UPDATE payment p SET booking = n.booking FROM unnest(p_numbers, v_bookings) n (number, booking)
+    WHERE p.sale_id = p_sale AND p.standby_order = n.number;
+    PERFORM 1 FROM standby_order WHERE sale_id = p_sale AND number = ANY (p_numbers) ORDER BY number FOR UPDATE;
     v_now := clock_timestamp();
-    IF o.state IS NULL OR o.state NOT IN ('queued', 'pending') OR NOT p_class = ANY (o.classes) OR cardinality(p_seats) <> o.quantity THEN
-        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'gone', DETAIL = p_number::text;
-    END IF;
-    IF s.state <> 'open' OR v_now >= s.closes_at OR v_now >= o.until OR v_now >= o.departs_at THEN
-        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'over', DETAIL = p_number::text;
-    END IF;
-    v_ends := LEAST(v_now + make_interval(secs => s.hold_seconds), o.departs_at);
-    v_history := history_line(v_now, 'matched', p_why);
-    PERFORM seat_hold(p_sale, v_booking, p_seats, o.leg_from, o.leg_to, v_ends, false);
-    UPDATE account_sale SET live_seats = live_seats + o.quantity, seat_limit = s.account_limit
-    WHERE sale_id = p_sale AND account = o.account AND live_seats + o.quantity <= s.account_limit;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'limit', DETAIL = p_number::text;
+    FOR o IN SELECT n.number, n.class, n.count, n.booking, d.state, d.classes, d.quantity, d.leg_from, d.leg_to, d.until, d.departs_at
+             FROM unnest(p_numbers, p_classes, p_counts, v_bookings) WITH ORDINALITY n (number, class, count, booking, k)
+             LEFT JOIN standby_order d ON d.sale_id = p_sale AND d.number = n.number ORDER BY n.k
+    LOOP
+        IF o.state IS NULL OR o.state NOT IN ('queued', 'pending') OR NOT o.class = ANY (o.classes) OR o.count <> o.quantity THEN
+            RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'gone', DETAIL = o.number::text;
+        END IF;
+        IF s.state <> 'open' OR v_now >= s.closes_at OR v_now >= o.until OR v_now >= o.departs_at THEN
+            RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'over', DETAIL = o.number::text;
+        END IF;
+        PERFORM seat_hold(p_sale, o.booking, p_seats[v_seats + 1:v_seats + o.count], o.leg_from, o.leg_to,
+            LEAST(v_now + make_interval(secs => s.hold_seconds), o.departs_at), false);
+        v_seats := v_seats + o.count;
+    END LOOP;
+    UPDATE account_sale a SET live_seats = a.live_seats + n.quantity, seat_limit = s.account_limit
+    FROM (SELECT d.account, sum(d.quantity) AS quantity FROM standby_order d
+          WHERE d.sale_id = p_sale AND d.number = ANY (p_numbers) GROUP BY d.account) n
+    WHERE a.sale_id = p_sale AND a.account = n.account AND a.live_seats + n.quantity <= s.account_limit;
+    -- Whose account did not change: the last order of it.
+    SELECT max(d.number) INTO v_bad FROM standby_order d
+    WHERE d.sale_id = p_sale AND d.number = ANY (p_numbers) AND NOT EXISTS (
+        SELECT 1 FROM account_sale a WHERE a.sale_id = p_sale AND a.account = d.account AND a.xmin = pg_current_xact_id()::xid);
+    IF v_bad IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'limit', DETAIL = v_bad::text;
     END IF;
     INSERT INTO booking (sale_id, number, account, class, leg_from, leg_to, seats, quantity, state, amount, currency,
         made_at, ends_at, limit_at, departs_at, passengers, contact, origin, history, trace_id)
-    VALUES (p_sale, v_booking, o.account, p_class, o.leg_from, o.leg_to, p_seats, o.quantity, 'held',
-        o.fares[array_position(o.classes, p_class)], o.currency,
-        v_now, v_ends, LEAST(v_ends + make_interval(secs => s.extend_seconds), o.departs_at), o.departs_at,
-        o.passengers, o.contact, 'match', v_history, o.trace_id);
-    UPDATE standby_order SET state = 'matched', step = 'matched', booking = v_booking, class = p_class, matched_at = v_now,
-        history = history || v_history
-    WHERE sale_id = p_sale AND number = p_number;
-    DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number;
-    DELETE FROM standby_due WHERE sale_id = p_sale AND score = o.score;
+    SELECT p_sale, n.booking, d.account, n.class, d.leg_from, d.leg_to, p_seats[n.last - n.count + 1:n.last], d.quantity, 'held',
+        d.fares[array_position(d.classes, n.class)], d.currency,
+        v_now, e.ends, LEAST(e.ends + make_interval(secs => s.extend_seconds), d.departs_at), d.departs_at,
+        d.passengers, d.contact, 'match', history_line(v_now, 'matched', n.why), d.trace_id
+    FROM (SELECT u.number, u.class, u.count, u.booking, u.why, sum(u.count) OVER (ORDER BY u.k) AS last
+          FROM unnest(p_numbers, p_classes, p_counts, v_bookings, p_whys) WITH ORDINALITY u (number, class, count, booking, why, k)) n
+    JOIN standby_order d ON d.sale_id = p_sale AND d.number = n.number
+    CROSS JOIN LATERAL (SELECT LEAST(v_now + make_interval(secs => s.hold_seconds), d.departs_at) AS ends) e;
+    UPDATE standby_order d SET state = 'matched', step = 'matched', booking = n.booking, class = n.class, matched_at = v_now,
+        history = d.history || history_line(v_now, 'matched', n.why)
+    FROM unnest(p_numbers, p_classes, v_bookings, p_whys) n (number, class, booking, why)
+    WHERE d.sale_id = p_sale AND d.number = n.number;
+    DELETE FROM standby_queue WHERE sale_id = p_sale AND number = ANY (p_numbers);
+    DELETE FROM standby_due WHERE sale_id = p_sale AND score = ANY (ARRAY(
+        SELECT d.score FROM standby_order d WHERE d.sale_id = p_sale AND d.number = ANY (p_numbers)));
     -- The queues in Redis, as standby_mirror, and the capture.
     INSERT INTO outbox (sale_id, kind, subject, payload, trace_id)
-    SELECT p_sale, kind, p_number::text, jsonb_build_object('order', p_number), o.trace_id FROM unnest(ARRAY['standby_queue', 'order_matched']) kind;
-    RETURN v_booking;
+    SELECT p_sale, u.kind, d.number::text, jsonb_build_object('order', d.number), d.trace_id
+    FROM standby_order d CROSS JOIN unnest(ARRAY['standby_queue', 'order_matched']) u (kind)
+    WHERE d.sale_id = p_sale AND d.number = ANY (p_numbers);
 END
 $$;
 -- +goose StatementEnd
@@ -517,27 +539,31 @@ END
 $$;
 -- +goose StatementEnd
 
--- Keeps a free seat of this order's interval for it: a booking of the house, at
--- most 30 minutes from the first one kept for it. One that is taken raises HF001.
+-- Keeps free seats for orders, one each, on their interval: bookings of the house,
+-- at most 30 minutes from the first one kept for an order. One that is taken raises
+-- HF001.
 -- +goose StatementBegin
-CREATE FUNCTION standby_keep(p_sale bigint, p_number bigint, p_class text, p_seat integer, p_from integer, p_to integer) RETURNS void
+CREATE FUNCTION standby_keep(p_sale bigint, p_numbers bigint[], p_classes text[], p_seats integer[], p_from integer[], p_to integer[]) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_until timestamptz;
-    v_booking bigint := next_booking(p_sale);
+    v_booking bigint;
 BEGIN
-    SELECT min(kept_until) INTO v_until FROM standby_queue WHERE sale_id = p_sale AND number = p_number;
-    IF v_until IS NULL THEN
-        v_until := v_now + interval '30 minutes';
-        UPDATE standby_queue SET kept_until = v_until WHERE sale_id = p_sale AND number = p_number;
-    END IF;
-    PERFORM seat_hold(p_sale, v_booking, ARRAY[p_seat], p_from, p_to, v_until, false);
-    INSERT INTO booking (sale_id, number, account, class, leg_from, leg_to, seats, quantity, state, amount, currency,
-        made_at, ends_at, limit_at, origin, kept_for, history)
-    SELECT s.sale_id, v_booking, 'house', p_class, p_from, p_to, ARRAY[p_seat], 1, 'held', 0, s.currency,
-        v_now, v_until, v_until, 'house', p_number, history_line(v_now, 'kept', 'for a group that was passed ten times')
-    FROM sale s WHERE s.sale_id = p_sale;
+    FOR k IN 1..cardinality(p_numbers) LOOP
+        SELECT min(kept_until) INTO v_until FROM standby_queue WHERE sale_id = p_sale AND number = p_numbers[k];
+        IF v_until IS NULL THEN
+            v_until := v_now + interval '30 minutes';
+            UPDATE standby_queue SET kept_until = v_until WHERE sale_id = p_sale AND number = p_numbers[k];
+        END IF;
+        v_booking := next_booking(p_sale);
+        PERFORM seat_hold(p_sale, v_booking, p_seats[k:k], p_from[k], p_to[k], v_until, false);
+        INSERT INTO booking (sale_id, number, account, class, leg_from, leg_to, seats, quantity, state, amount, currency,
+            made_at, ends_at, limit_at, origin, kept_for, history)
+        SELECT s.sale_id, v_booking, 'house', p_classes[k], p_from[k], p_to[k], p_seats[k:k], 1, 'held', 0, s.currency,
+            v_now, v_until, v_until, 'house', p_numbers[k], history_line(v_now, 'kept', 'for a group that was passed ten times')
+        FROM sale s WHERE s.sale_id = p_sale;
+    END LOOP;
 END
 $$;
 -- +goose StatementEnd
@@ -667,9 +693,9 @@ REVOKE EXECUTE ON FUNCTION
     standby_match_begin(bigint),
     standby_gaps(bigint, integer),
     standby_still(bigint, integer[], bigint[], timestamptz),
-    standby_seat(bigint, bigint, text, integer[], integer[], text),
+    standby_seat(bigint, bigint[], text[], integer[], integer[], bigint[], integer[], text[]),
     standby_refuse(bigint, bigint, text),
-    standby_keep(bigint, bigint, text, integer, integer, integer),
+    standby_keep(bigint, bigint[], text[], integer[], integer[], integer[]),
     standby_unkeep(bigint),
     standby_capturing(bigint, bigint),
     standby_captured(bigint, bigint),
@@ -689,9 +715,9 @@ GRANT EXECUTE ON FUNCTION
     standby_match_begin(bigint),
     standby_gaps(bigint, integer),
     standby_still(bigint, integer[], bigint[], timestamptz),
-    standby_seat(bigint, bigint, text, integer[], integer[], text),
+    standby_seat(bigint, bigint[], text[], integer[], integer[], bigint[], integer[], text[]),
     standby_refuse(bigint, bigint, text),
-    standby_keep(bigint, bigint, text, integer, integer, integer),
+    standby_keep(bigint, bigint[], text[], integer[], integer[], integer[]),
     standby_unkeep(bigint),
     standby_capturing(bigint, bigint),
     standby_captured(bigint, bigint),

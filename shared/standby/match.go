@@ -739,24 +739,36 @@ func why(s plan.Serve) string {
 // served is remembered and all is planned anew without it.
 func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, did *Did) (map[string][]line.Outcome, error) {
 	b := &pgx.Batch{}
-	locks := 0
-	if numbers, versions := r.touched(made); len(numbers) > 0 {
-		var orders []int64
-		for _, s := range made.Serves {
-			orders = append(orders, s.Order)
-		}
-		if len(orders) > 0 {
-			b.Queue(matchSQL["lock-accounts"], r.sale, orders)
-			locks++
-		}
-		b.Queue(matchSQL["still"], r.sale, numbers, versions, r.at)
-		locks++
-	}
+	var served, letGoOf, keepFor []int64
+	var classes, whys, keepClasses []string
+	var counts, seats, letGo, from, to, keep []int
 	for _, s := range made.Serves {
-		b.Queue(matchSQL["seat-order"], r.sale, s.Order, s.Class, s.Seats, orNone(s.LetGo), why(s))
+		served, classes, whys = append(served, s.Order), append(classes, s.Class), append(whys, why(s))
+		counts, seats = append(counts, len(s.Seats)), append(seats, s.Seats...)
+		for _, n := range s.LetGo {
+			letGoOf, letGo = append(letGoOf, s.Order), append(letGo, n)
+		}
 	}
 	for _, k := range made.Keeps {
-		b.Queue(matchSQL["keep"], r.sale, k.Order, k.Class, k.Seat, k.From, k.To)
+		keepFor, keepClasses, keep = append(keepFor, k.Order), append(keepClasses, k.Class), append(keep, k.Seat)
+		from, to = append(from, k.From), append(to, k.To)
+	}
+	moves := 0
+	move := func(name string, args ...any) {
+		b.Queue(matchSQL[name], append([]any{r.sale}, args...)...)
+		moves++
+	}
+	if len(served) > 0 {
+		move("lock-accounts", served)
+	}
+	if numbers, versions := r.touched(made); len(numbers) > 0 {
+		move("still", numbers, versions, r.at)
+	}
+	if len(served) > 0 {
+		move("seat", served, classes, counts, seats, letGoOf, letGo, whys)
+	}
+	if len(keep) > 0 {
+		move("keep", keepFor, keepClasses, keep, from, to)
 	}
 	tail := 0
 	if classes, orders, times := passes(made.Passes); len(orders) > 0 {
@@ -792,12 +804,7 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, did *Did) (m
 	}
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
-	for range locks {
-		if _, err := res.Exec(); err != nil {
-			return nil, r.refusal(err)
-		}
-	}
-	for range len(made.Serves) + len(made.Keeps) {
+	for range moves {
 		if _, err := res.Exec(); err != nil {
 			return nil, r.refusal(err)
 		}
@@ -859,13 +866,6 @@ func passes(list []plan.Pass) (classes []string, orders []int64, times []int) {
 		times[i]++
 	}
 	return classes, orders, times
-}
-
-func orNone(seats []int) []int {
-	if seats == nil {
-		return []int{}
-	}
-	return seats
 }
 
 // outcome is what became of a release: of its whole seat, as its gaps were

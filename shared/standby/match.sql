@@ -154,8 +154,8 @@ ORDER BY a.account FOR UPDATE;
 -- name: still
 SELECT standby_still($1, $2, $3, $4);
 
--- name: seat-order
-SELECT standby_seat($1, $2, $3, $4, $5, $6);
+-- name: seat
+SELECT standby_seat($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: keep
 SELECT standby_keep($1, $2, $3, $4, $5, $6);

@@ -156,8 +156,8 @@ var planted = []fault{
 	{name: "the open sale does not wait for standby", seenBy: []string{"standby first"}, edits: []edit{
 		{"seat_take", "NOT p_standby_first", "true"}}},
 	{name: "match does not look at the account's limit", seenBy: []string{"audit"}, edits: []edit{
-		{"standby_seat", "live_seats = live_seats + o.quantity", "live_seats = LEAST(live_seats + o.quantity, s.account_limit)"},
-			{"standby_seat", " AND live_seats + o.quantity <= s.account_limit", ""}}},
+		{"standby_seat", "live_seats = a.live_seats + n.quantity", "live_seats = LEAST(a.live_seats + n.quantity, s.account_limit)"},
+		{"standby_seat", " AND a.live_seats + n.quantity <= s.account_limit", ""}}},
 	{name: "who leaves stays in the queue and is matched", seenBy: []string{"orders"}, edits: []edit{
 		{"standby_end", "DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number", "PERFORM 1"},
 		{"standby_seat", "o.state NOT IN ('queued', 'pending')", "o.state NOT IN ('queued', 'pending', 'cancelling', 'cancelled')"}}},
