@@ -3,6 +3,7 @@ package standby
 import (
 	"context"
 	_ "embed"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -638,22 +639,23 @@ func (s strip) seat(number int, now int64) plan.Seat {
 	return p
 }
 
-// readQueues reads a result of candidates.
+// readQueues reads a result of candidates. There are thousands: they are read as
+// they came.
 func (r *run) readQueues(res pgx.BatchResults, kept map[keptFor][]int) error {
-	var (
-		class string
-		iv    plan.Interval
-		o     plan.Order
-		over  bool
-	)
-	dest := []any{&class, &iv.From, &iv.To, &o.Number, &o.Score, &o.Quantity, &o.Together, &o.Passed, &over}
 	return each(res, func(rows pgx.Rows) error {
-		if err := rows.Scan(dest...); err != nil {
-			return err
+		var n [7]int64
+		raw := rows.RawValues()
+		fields := rows.FieldDescriptions()
+		for i := range n {
+			v, err := whole(raw[i+1], fields[i+1].Format)
+			if err != nil {
+				return err
+			}
+			n[i] = v
 		}
-		if over {
-			o.Passed = 0
-		}
+		class := string(raw[0])
+		iv := plan.Interval{From: int(n[0]), To: int(n[1])}
+		o := plan.Order{Number: n[2], Score: n[3], Quantity: int(n[4]), Together: plan.Together(n[5]), Passed: int(n[6])}
 		o.Kept = kept[keptFor{o.Number, class}]
 		if r.queues[class] == nil {
 			r.queues[class] = map[plan.Interval][]plan.Order{}
@@ -661,6 +663,23 @@ func (r *run) readQueues(res pgx.BatchResults, kept map[keptFor][]int) error {
 		r.queues[class][iv] = append(r.queues[class][iv], o)
 		return nil
 	})
+}
+
+// whole is a whole number of two, four or eight bytes, or its text, as a pooler's
+// simple protocol gives it.
+func whole(raw []byte, format int16) (int64, error) {
+	if format == pgx.BinaryFormatCode {
+		switch len(raw) {
+		case 2:
+			return int64(int16(binary.BigEndian.Uint16(raw))), nil
+		case 4:
+			return int64(int32(binary.BigEndian.Uint32(raw))), nil
+		case 8:
+			return int64(binary.BigEndian.Uint64(raw)), nil
+		}
+		return 0, fmt.Errorf("standby: a number of %d bytes", len(raw))
+	}
+	return strconv.ParseInt(string(raw), 10, 64)
 }
 
 // classes is what the plan is made of.

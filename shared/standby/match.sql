@@ -90,8 +90,8 @@ WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_
 
 -- name: due-candidates
 -- The first orders of each queue inside the gaps of due seats: $3, and one more
--- for each due release, as a run may serve so many of one queue. And whether one
--- has had seats kept for it for as long as they may be: it has that right no more.
+-- for each due release, as a run may serve so many of one queue. One that
+-- has had seats kept for it for as long as they may be counts as never passed.
 -- The intervals are found by skipping from one to the next in the index: what
 -- this costs does not depend on how many wait. The score, beyond every score,
 -- belongs to that: without it the scan begins at the last page of the interval
@@ -109,8 +109,8 @@ i (class, first, last, leg_from, leg_to) AS (
           AND (q.leg_from, q.leg_to, q.score) > (i.leg_from, CASE WHEN i.leg_to > i.last THEN 100000 ELSE i.leg_to END, 9223372036854775807)
           AND q.leg_from <= i.last
         ORDER BY q.leg_from, q.leg_to, q.score LIMIT 1) n)
-SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
-    coalesce(c.kept_until <= clock_timestamp(), false)
+SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together,
+    CASE WHEN c.kept_until <= clock_timestamp() THEN 0 ELSE c.passed END
 FROM (SELECT DISTINCT class, leg_from, leg_to FROM i WHERE leg_to <= last) i CROSS JOIN LATERAL (
     SELECT q.number, q.score, q.quantity, q.together, q.passed, q.kept_until FROM standby_queue q
     WHERE q.sale_id = $1 AND q.class = i.class AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
@@ -138,8 +138,8 @@ WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_
 
 -- name: heads
 -- The first $5 of the queues named, and what `due-candidates` says of them.
-SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together, c.passed,
-    coalesce(c.kept_until <= clock_timestamp(), false)
+SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together,
+    CASE WHEN c.kept_until <= clock_timestamp() THEN 0 ELSE c.passed END
 FROM unnest($2::text[], $3::integer[], $4::integer[]) i (class, leg_from, leg_to) CROSS JOIN LATERAL (
     SELECT q.number, q.score, q.quantity, q.together, q.passed, q.kept_until FROM standby_queue q
     WHERE q.sale_id = $1 AND q.class = i.class AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to

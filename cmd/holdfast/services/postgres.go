@@ -131,7 +131,7 @@ func (p *Postgres) launch(ctx context.Context, bin string, cred *syscall.Credent
 		"port":                                strconv.Itoa(p.Port),
 		"unix_socket_directories":             "",
 		"max_connections":                     strconv.Itoa(connections),
-		"shared_buffers":                      "256MB",
+		"shared_buffers":                      "512MB",
 		"shared_preload_libraries":            "pg_stat_statements",
 		"fsync":                               "on",
 		"synchronous_commit":                  "on",
