@@ -152,7 +152,7 @@ CREATE INDEX account_sale_of ON account_sale (account, sale_id);
 
 -- A release: legs that came free. Each is its own outbox row: due for `match`
 -- until done_at, to be told on NATS until told_at. `outcome` is what came of it:
--- {"gaps": [[from, to]], "served": [{from, to, quantity, score, exact}], "kept": n}.
+-- {"gaps": [[from, to]], "served": [{from, to, quantity, score, exact}], "kept": [score]}.
 CREATE TABLE seat_release (
     sale_id     bigint NOT NULL,
     release_id  bigint GENERATED ALWAYS AS IDENTITY,

@@ -277,8 +277,10 @@ BEGIN
         RAISE EXCEPTION 'payment % has the reference %, not %', p_payment, p.reference, p_reference;
     END IF;
     v_now := clock_timestamp();
-    IF p.step = 'made' THEN
-        UPDATE payment SET step = 'created', reference = p_reference, ask_at = v_now + interval '5 seconds'
+    -- One that was settled before anybody had its reference was thought not to be made.
+    IF p.step = 'made' OR p.step = 'settled' AND p.reference IS NULL AND p.captured_at IS NULL THEN
+        p.step := 'created';
+        UPDATE payment SET step = 'created', settled_at = NULL, reference = p_reference, ask_at = v_now + interval '5 seconds'
         WHERE sale_id = p_sale AND payment_id = p_payment;
     ELSIF p.reference IS NULL THEN
         UPDATE payment SET reference = p_reference WHERE sale_id = p_sale AND payment_id = p_payment;
@@ -323,15 +325,17 @@ BEGIN
     IF NOT FOUND OR p.gateway <> p_gateway THEN
         RETURN jsonb_build_object('code', 'unknown');
     END IF;
-    IF p.standby_order IS NULL OR p.step = 'settled' THEN
+    IF p.standby_order IS NULL OR p.captured_at IS NOT NULL THEN
         RETURN jsonb_build_object('code', 'none', 'order', p.standby_order);
     END IF;
     IF p.reference IS NOT NULL AND p.reference <> p_reference THEN
         RAISE EXCEPTION 'payment % has the reference %, not %', p_payment, p.reference, p_reference;
     END IF;
     v_now := clock_timestamp();
-    -- A waiting order's payment is asked about seldom: it may wait for weeks.
-    UPDATE payment SET state = 'pending', step = 'created', reference = p_reference, asks = 0, ask_at = v_now + interval '1 hour'
+    -- A waiting order's payment is asked about seldom: it may wait for weeks. One
+    -- that was settled without money, as the gateway had said that it would not be,
+    -- is open again until it is voided.
+    UPDATE payment SET state = 'pending', step = 'created', settled_at = NULL, reference = p_reference, asks = 0, ask_at = v_now + interval '1 hour'
     WHERE sale_id = p_sale AND payment_id = p_payment;
     IF p_amount <> p.amount OR p_currency <> p.currency THEN
         SELECT state INTO v_state FROM standby_order WHERE sale_id = p_sale AND number = p.standby_order FOR UPDATE;

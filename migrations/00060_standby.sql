@@ -410,7 +410,7 @@ $$;
 -- +goose StatementEnd
 
 -- Locks seats, and sees whether their rows are still the versions that were read
--- and no hold of theirs has ended since p_at. HF005: plan anew.
+-- (-1: nobody has read it) and no hold of theirs has ended since p_at. HF005: plan anew.
 -- +goose StatementBegin
 CREATE FUNCTION standby_still(p_sale bigint, p_seats integer[], p_versions bigint[], p_at timestamptz) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
@@ -422,7 +422,7 @@ BEGIN
     v_now := clock_timestamp();
     SELECT count(*) INTO v_n
     FROM unnest(p_seats, p_versions) k (number, version) JOIN seat s ON s.sale_id = p_sale AND s.number = k.number
-    WHERE s.xmin::text::bigint = k.version AND NOT EXISTS (SELECT 1 FROM unnest(s.taken_until) u WHERE u > p_at AND u <= v_now);
+    WHERE (k.version < 0 OR s.xmin::text::bigint = k.version) AND NOT EXISTS (SELECT 1 FROM unnest(s.taken_until) u WHERE u > p_at AND u <= v_now);
     IF v_n <> cardinality(p_seats) THEN
         RAISE EXCEPTION 'seats have changed' USING ERRCODE = 'HF005';
     END IF;

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -217,6 +218,9 @@ type strip struct {
 	version    int64
 	coach, row string // where the seat is; empty where nobody knows
 }
+
+// anyVersion is the version of a strip of which nothing was read but where it is.
+const anyVersion = -1
 
 // errAnew: what was planned does not stand any more, and nothing was written.
 var errAnew = errors.New("standby: to be planned anew")
@@ -570,19 +574,27 @@ type keptFor struct {
 	class string
 }
 
-// readKept reads a result of seats that are kept.
+// readKept reads a result of seats that are kept. A strip that was not read by now
+// has no free leg.
 func (r *run) readKept(res pgx.BatchResults) (map[keptFor][]int, error) {
+	legs := 0
+	for _, s := range r.strips {
+		legs = len(s.until)
+		break
+	}
 	kept := map[keptFor][]int{}
 	err := each(res, func(rows pgx.Rows) error {
-		number, s, err := scanStrip(rows)
-		if err != nil {
+		var k keptFor
+		var number int
+		var coach, row string
+		if err := rows.Scan(&k.order, &k.class, &number, &coach, &row); err != nil {
 			return err
 		}
-		r.strips[number] = s
-		order, err := strconv.ParseInt(string(rows.RawValues()[7]), 10, 64)
-		k := keptFor{order, s.class}
+		if _, ok := r.strips[number]; !ok {
+			r.strips[number] = strip{class: k.class, until: slices.Repeat([]int64{math.MaxInt64}, legs), version: anyVersion, coach: coach, row: row}
+		}
 		kept[k] = append(kept[k], number)
-		return err
+		return nil
 	})
 	return kept, err
 }
@@ -896,20 +908,20 @@ func (r *run) outcome(d dueRelease, made plan.Plan) line.Outcome {
 	}
 	for _, s := range made.Serves {
 		if slices.Contains(s.Seats, d.seat) {
-			o.Served = append(o.Served, line.Served{From: s.From, To: s.To, Quantity: len(s.Seats), Score: r.score(s), Exact: s.Exact})
+			o.Served = append(o.Served, line.Served{From: s.From, To: s.To, Quantity: len(s.Seats), Score: r.score(s.Class, s.Interval, s.Order), Exact: s.Exact})
 		}
 	}
 	for _, k := range made.Keeps {
 		if k.Seat == d.seat {
-			o.Kept++
+			o.Kept = append(o.Kept, r.score(k.Class, k.Interval, k.Order))
 		}
 	}
 	return o
 }
 
-func (r *run) score(s plan.Serve) int64 {
-	for _, o := range r.queues[s.Class][s.Interval] {
-		if o.Number == s.Order {
+func (r *run) score(class string, iv plan.Interval, order int64) int64 {
+	for _, o := range r.queues[class][iv] {
+		if o.Number == order {
 			return o.Score
 		}
 	}

@@ -14,13 +14,14 @@ WHERE k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
 ORDER BY sale_id LIMIT $1;
 
 -- name: look
-SELECT EXISTS (SELECT 1 FROM seat_release r WHERE r.sale_id = $1 AND r.done_at IS NULL),
-    EXISTS (SELECT 1 FROM standby_due d WHERE d.sale_id = $1),
-    EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
+-- What is kept for orders that wait no more is asked for when no release is due:
+-- there may be hundreds of keeps, and what came free does not wait for that.
+SELECT r.due, EXISTS (SELECT 1 FROM standby_due d WHERE d.sale_id = $1),
+    NOT r.due AND EXISTS (SELECT 1 FROM booking k WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > now()
             AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.number = k.kept_for OFFSET 0)),
     s.state IN ('draft', 'paused'),
     (s.state IN ('closed', 'cancelled') OR s.closes_at <= now()) AND EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1)
-FROM sale s WHERE s.sale_id = $1;
+FROM sale s, (SELECT EXISTS (SELECT 1 FROM seat_release WHERE sale_id = $1 AND done_at IS NULL) AS due) r WHERE s.sale_id = $1;
 
 -- name: begin
 SELECT standby_match_begin($1);
@@ -81,10 +82,11 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true;
 
 -- name: due-kept
--- What the house keeps for orders that wait for legs inside the gaps of due seats.
-SELECT s.number, s.class, s.considered_at, s.taken_until, s.xmin::text, coalesce(p.coach, ''), coalesce(p.row_number::text, ''), k.kept_for::text
-FROM booking k JOIN seat s ON s.sale_id = $1 AND s.number = k.seats[1]
-LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true
+-- What the house keeps for orders that wait for legs inside the gaps of due seats,
+-- and where it is.
+SELECT k.kept_for, k.class, k.seats[1], coalesce(p.coach, ''), coalesce(p.row_number::text, '')
+FROM booking k
+LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = k.seats[1] OFFSET 0) p ON true
 WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > clock_timestamp()
   AND EXISTS (SELECT 1 FROM standby_gaps($1, $2) g WHERE g.class = k.class AND g.leg_from <= k.leg_from AND g.leg_to >= k.leg_to);
 
@@ -129,10 +131,10 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true;
 
 -- name: kept
--- What the house keeps for orders that wait for these intervals.
-SELECT s.number, s.class, s.considered_at, s.taken_until, s.xmin::text, coalesce(p.coach, ''), coalesce(p.row_number::text, ''), k.kept_for::text
-FROM booking k JOIN seat s ON s.sale_id = $1 AND s.number = k.seats[1]
-LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = s.number OFFSET 0) p ON true
+-- What the house keeps for orders that wait for these intervals, and where it is.
+SELECT k.kept_for, k.class, k.seats[1], coalesce(p.coach, ''), coalesce(p.row_number::text, '')
+FROM booking k
+LEFT JOIN LATERAL (SELECT coach, row_number FROM seat_place WHERE sale_id = $1 AND number = k.seats[1] OFFSET 0) p ON true
 WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > clock_timestamp()
   AND (k.class, k.leg_from, k.leg_to) IN (SELECT i.class, i.leg_from, i.leg_to FROM unnest($2::text[], $3::integer[], $4::integer[]) i (class, leg_from, leg_to));
 

@@ -120,6 +120,7 @@ var explained = map[string]string{
 	line.ReasonGroup:     "Fewer seats were free than you need, so a smaller group got it.",
 	line.ReasonPart:      "Only a part of your stops came free.",
 	line.ReasonKept:      "It is kept for a group that was passed by ten times.",
+	line.ReasonYours:     "It is kept for your group until the other seats come free, for half an hour at most.",
 	line.ReasonSale:      "Nobody who waits could use it, so it went back on sale.",
 }
 

@@ -31,6 +31,7 @@ func init() {
 		"It went to others who together fill more of what came free.":                          "由能更充分利用空出区间的其他候补订单获得。",
 		"Fewer seats were free than you need, so a smaller group got it.":                      "空出的席位少于您需要的数量，由人数较少的候补订单获得。",
 		"Only a part of your stops came free.":                                                 "只空出了您所需区间的一部分。",
+		"It is kept for your group until the other seats come free, for half an hour at most.": "已为您的多人候补订单保留，等待其余席位，最长半小时。",
 		"It is kept for a group that was passed by ten times.":                                 "为已被跳过十次的多人候补订单保留。",
 		"Nobody who waits could use it, so it went back on sale.":                              "没有候补订单可以使用，已重新发售。",
 

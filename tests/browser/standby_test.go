@@ -280,6 +280,7 @@ func TestOrderInWords(t *testing.T) {
 		{"why-group", passed("group"), []string{"group of 3"}},
 		{"why-part", passed("part"), []string{"Only a part"}},
 		{"why-kept", passed("kept"), []string{"kept for a larger group"}},
+		{"why-yours", passed("yours"), []string{"kept for your group"}},
 		{"why-sale", passed("sale"), []string{"open sale"}},
 	} {
 		body, err := json.Marshal(c.answer)

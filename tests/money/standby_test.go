@@ -443,6 +443,40 @@ func TestStandbyAuthorisedLate(t *testing.T) {
 	w.orderBecomes(early, standby.Queued)
 }
 
+// The gateway made the payment, the answer was lost, and later it says that it will
+// not make it: the order ends and the payment counts as settled. What is authorised
+// all the same is let go, also for an order that ended before.
+func TestStandbyAuthorisedAfterRefusal(t *testing.T) {
+	b := &between{}
+	w := through(t, b, options{})
+	w.sellOut()
+	b.after = func(string) error { return errors.New("cut") }
+	if _, err := w.tryJoin(w.wish("a", nil)); err == nil {
+		t.Fatal("it did not die")
+	}
+	b.after = nil
+	b.before = func(string) error { return payment.ErrRefused }
+	w.exec(`UPDATE standby_order SET authorise_by = now()`)
+	w.reconcile()
+	w.reconcile()
+	if n := w.count(`SELECT count(*) FROM payment WHERE step = 'settled' AND reference IS NULL AND sale_id = $1`, w.sale); n != 1 {
+		t.Fatalf("not settled: %s", w.story())
+	}
+	b.before = nil
+	rec := httptest.NewRecorder()
+	w.gateway.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/payments", nil))
+	var list struct {
+		Payments []sandbox.Payment `json:"payments"`
+	}
+	if err := json.Unmarshal(rec.Body.Bytes(), &list); err != nil || len(list.Payments) == 0 {
+		t.Fatalf("%s: %v", rec.Body, err)
+	}
+	made := list.Payments[0].Reference
+	w.act(made, sandboxgw.Act{Do: "authorise"})
+	w.eventually("it is let go", func() bool { return w.atGateway(made).Status == payment.Cancelled })
+	w.settled()
+}
+
 // An authorised sum of a payment that is another gateway's, or of no order, moves
 // nothing; nor does money.
 func TestStandbyWrongGateway(t *testing.T) {

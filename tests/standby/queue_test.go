@@ -857,7 +857,8 @@ func TestWhy(t *testing.T) {
 		{"the exact queue", line.Outcome{Gaps: gap(1, 5), Served: []line.Served{{From: 1, To: 1, Quantity: 1, Score: 1, Exact: false}, {From: 3, To: 4, Quantity: 1, Score: 99, Exact: true}}}, line.ReasonExact},
 		{"more of the gap", line.Outcome{Gaps: gap(1, 5), Served: []line.Served{{From: 1, To: 5, Quantity: 1, Score: 99, Exact: false}}}, line.ReasonFuller},
 		{"a part", line.Outcome{Gaps: gap(3, 5)}, line.ReasonPart},
-		{"kept", line.Outcome{Gaps: gap(1, 5), Kept: 1}, line.ReasonKept},
+		{"kept", line.Outcome{Gaps: gap(1, 5), Kept: []int64{score + 1}}, line.ReasonKept},
+		{"kept for it", line.Outcome{Gaps: gap(1, 5), Kept: []int64{score + 1, score}}, line.ReasonYours},
 		{"the first of the queue, and nobody got it", line.Outcome{Gaps: gap(2, 3)}, line.ReasonGroup},
 		{"elsewhere", line.Outcome{Gaps: gap(4, 5)}, line.ReasonGroup}, // the one before is still the last that touched
 	} {
@@ -875,7 +876,7 @@ func TestWhy(t *testing.T) {
 	w.must(w.redis.Client.Del(w.ctx, fmt.Sprintf("{sale:%d}:line:said:second", w.sale)).Err())
 	w.exec(`INSERT INTO seat_release (sale_id, event_type, class, seat, leg_from, leg_to, released_at, done_at, outcome)
 		SELECT s.sale_id, 'REFUND', 'second', g, 1, 5, now() - interval '1 minute', now() - make_interval(secs => 200 - g),
-			jsonb_build_object('gaps', jsonb_build_array(jsonb_build_array(1, 5)), 'served', '[]'::jsonb, 'kept', 1)
+			jsonb_build_object('gaps', jsonb_build_array(jsonb_build_array(1, 5)), 'served', '[]'::jsonb, 'kept', '[0]'::jsonb)
 		FROM sale s, generate_series(1, 100) g WHERE s.sale_id = $1`, w.sale)
 	_, err := l.Rates(w.ctx)
 	w.must(err)

@@ -260,10 +260,12 @@ func (s *Server) create(r *http.Request) (int, any, error) {
 	if u, err := url.Parse(c.ReturnURL); c.ReturnURL != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https")) {
 		return 0, nil, refuse(http.StatusUnprocessableEntity, "return_url must be an http address")
 	}
-	if s.use(&s.faults.RefuseCreate) {
+	s.mu.Lock()
+	if s.faults.RefuseCreate > 0 && !s.state.knows(r.Header.Get(sandbox.KeyHeader)) { // who asks again gets what was made
+		s.faults.RefuseCreate--
+		s.mu.Unlock()
 		return 0, nil, refuse(http.StatusPaymentRequired, "refused by a fault")
 	}
-	s.mu.Lock()
 	rec, made, err := s.state.create(c, r.Header.Get(sandbox.KeyHeader), s.conf.Clock.Now())
 	if err != nil {
 		s.mu.Unlock()

@@ -136,6 +136,9 @@ func (r *record) remember(key, what string) {
 	r.Keys[key] = what
 }
 
+// knows says whether something was made with this key.
+func (s *state) knows(key string) bool { return s.byKey[key] != "" }
+
 // create makes a payment, or finds the one made with this key.
 func (s *state) create(c sandbox.Create, key string, now time.Time) (r *record, made bool, err error) {
 	if key == "" || len(key) > 255 {

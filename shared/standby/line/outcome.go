@@ -22,7 +22,7 @@ type Outcome struct {
 	To     int       `json:"to"`
 	Gaps   [][2]int  `json:"gaps"` // free runs of the seat that were offered
 	Served []Served  `json:"served"`
-	Kept   int       `json:"kept"` // seats kept for a group
+	Kept   []int64   `json:"kept"` // scores of the groups that it is kept for
 }
 
 // Served is one order that got the seat, or a part of a group.
@@ -52,6 +52,7 @@ const (
 	ReasonGroup     = "group"      // this order needs more seats than were free
 	ReasonPart      = "part"       // only a part of this order's legs came free
 	ReasonKept      = "kept"       // kept for a group that was passed too often
+	ReasonYours     = "yours"      // kept for this order, whose other seats are still missing
 	ReasonSale      = "sale"       // nobody who waited could use it
 )
 
@@ -133,13 +134,15 @@ func (o Outcome) reason(gap [2]int, q Queue, score int64, lookedAt bool) string 
 		}
 	}
 	switch {
+	case slices.Contains(o.Kept, score):
+		return ReasonYours
 	case gap[0] > q.From || gap[1] < q.To:
 		return ReasonPart
 	case rival != nil && rival.Exact:
 		return ReasonExact
 	case rival != nil:
 		return ReasonFuller
-	case o.Kept > 0:
+	case len(o.Kept) > 0:
 		return ReasonKept
 	case lookedAt:
 		// It was offered the whole interval and nobody else got it: one seat would
