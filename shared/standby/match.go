@@ -247,7 +247,7 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 		}
 	}
 	begin := r.beginReleases
-	if !look.releases {
+	if !look.releases && !look.orphans { // what was kept is released by now
 		if some, err = r.sift(ctx); err != nil || !some {
 			return false, err
 		}
@@ -260,7 +260,7 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 			if after != nil {
 				after(ctx)
 			}
-			return some, nil
+			return some || look.orphans && look.orders, nil
 		}
 		if errors.Is(err, errReleases) {
 			return true, nil

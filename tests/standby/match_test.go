@@ -193,6 +193,29 @@ func TestMatchGroup(t *testing.T) {
 	}
 }
 
+// What is kept for a group that leaves comes free, and goes to who waits in the same
+// call of match.
+func TestKeptGroupLeaves(t *testing.T) {
+	w := newMatching(t, 1, 2)
+	held := w.take(1, 1, 1, 2)
+	group := w.order("g", 1, 1, 2)
+	w.match()
+	w.exec(`UPDATE standby_queue SET passed = 10 WHERE number = $1`, group)
+	w.letGo("seat-1-1", held[0])
+	if did := w.match(); did.Kept != 1 {
+		t.Fatalf("nothing kept: %+v", did)
+	}
+	single := w.order("s", 1, 1, 1)
+	w.match()
+	if got := w.state(single); got != "queued" {
+		t.Fatalf("the seat is kept, and the next is %s", got)
+	}
+	w.exec(`SELECT standby_leave(sale_id, number, account, '') FROM standby_order WHERE number = $1`, group)
+	if did := w.match(); did.Matched != 1 || w.state(single) != "matched" {
+		t.Fatalf("%+v, the next is %s", did, w.state(single))
+	}
+}
+
 // An order joins while a release commits: whichever is first, the other sees it.
 func TestJoinRacesRelease(t *testing.T) {
 	w := newMatching(t, 1, 1)
