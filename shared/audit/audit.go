@@ -69,7 +69,7 @@ var checks = []struct {
 	{1, "overlap"}, {1, "incomplete"}, {1, "orphan"}, {1, "booked_seat"}, {1, "account_sale"},
 	{3, "money"},
 	{4, "queues"}, {4, "orders"},
-	{5, "outbox"}, {5, "release_due"},
+	{5, "outbox"}, {5, "release_due"}, {5, "order_due"},
 	{6, "limits"},
 	{7, "unconsidered"},
 }

@@ -143,6 +143,13 @@ FROM seat_release r
 WHERE sale_id = $1 AND done_at IS NULL AND released_at < now() - interval '60 seconds' AND NOT EXISTS (
     SELECT 1 FROM alert a WHERE a.sale_id = $1 AND a.closed_at IS NULL AND a.kind = 'release' AND a.subject = r.release_id::text)
 
+-- name: order_due
+-- Invariant 5: a new order not looked at for 60 s without an alert.
+SELECT number, 'order ' || number || ' was not looked at since ' || due_at
+FROM standby_due d
+WHERE sale_id = $1 AND due_at < now() - interval '60 seconds' AND NOT EXISTS (
+    SELECT 1 FROM alert a WHERE a.sale_id = $1 AND a.closed_at IS NULL AND a.kind = 'release' AND a.subject = 'new orders')
+
 -- name: unconsidered
 -- Invariant 7: a free leg of a class with waiting orders that nobody has
 -- considered for 60 s, without a due row or an alert.

@@ -91,6 +91,7 @@ var planted = []struct {
 	{"outbox", 5, `INSERT INTO outbox (sale_id, kind, subject, due_at) VALUES (1, 'ticket', '2', now() - interval '2 minutes')`},
 	{"release_due", 5, `INSERT INTO seat_release (sale_id, event_type, class, seat, leg_from, leg_to, released_at)
 		VALUES (1, 'REFUND', 'second', 4, 1, 1, now() - interval '2 minutes')`},
+	{"order_due", 5, `INSERT INTO standby_due (sale_id, score, number, due_at) VALUES (1, 1, 1, now() - interval '2 minutes')`},
 	{"places", 6, `INSERT INTO admission (room_id, generation, account, place, admit_for, issued_at, ends_at)
 		VALUES (1, 1, 'eve', 2, 'hold', now(), now() + interval '10 minutes')`},
 	{"places", 6, `INSERT INTO admission (room_id, generation, account, place, admit_for, issued_at, ends_at)

@@ -1010,6 +1010,25 @@ func TestMatchIsToldAgain(t *testing.T) {
 	if alerts() != "seat 4" {
 		t.Errorf("alerts: %q", alerts())
 	}
+	// New orders have one alert a sale.
+	w.authorise("bob", 2, 3, 1, true)
+	w.authorise("cid", 2, 3, 1, true)
+	w.exec(`UPDATE standby_due SET due_at = now() - interval '61 seconds'`)
+	for range 2 {
+		if _, err := l.LateReleases(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if alerts() != "new orders,seat 4" {
+		t.Errorf("alerts: %q", alerts())
+	}
+	w.exec(`DELETE FROM standby_due`)
+	if _, err := l.LateReleases(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if alerts() != "seat 4" {
+		t.Errorf("alerts: %q", alerts())
+	}
 }
 
 func matcherOf(w *queues) *standby.Matcher {

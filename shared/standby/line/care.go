@@ -335,8 +335,8 @@ func (l *Lines) NudgeDue(ctx context.Context) (int, error) {
 }
 
 // LateReleases raises an alert for each release that nobody has looked at for 60 s
-// (invariant 5) and closes those of releases that were looked at since. It returns
-// how many it raised.
+// (invariant 5), and one for the new orders of a sale, and closes those of what was
+// looked at since. It returns how many it raised.
 func (l *Lines) LateReleases(ctx context.Context) (int, error) {
 	type release struct {
 		sale int64

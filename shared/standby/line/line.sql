@@ -96,12 +96,19 @@ SELECT sale_id FROM standby_due WHERE due_at < now() - interval '2 seconds'
 ORDER BY sale_id LIMIT $1;
 
 -- name: late-releases
--- Releases that nobody has looked at for 60 s and nobody was told of.
+-- Releases, and new orders of a sale, that nobody has looked at for 60 s and nobody
+-- was told of.
 SELECT r.sale_id, r.release_id::text, r.event_type || ' of seat ' || r.seat || ' of ' || to_char(r.released_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
 FROM seat_release r
 WHERE r.done_at IS NULL AND r.released_at < now() - interval '60 seconds' AND NOT EXISTS (
     SELECT 1 FROM alert a WHERE a.sale_id = r.sale_id AND a.kind = $1 AND a.subject = r.release_id::text AND a.closed_at IS NULL)
-ORDER BY r.sale_id, r.release_id LIMIT $2;
+UNION ALL
+SELECT d.sale_id, 'new orders', count(*) || ' new orders, the first of ' || to_char(min(d.due_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+FROM standby_due d
+WHERE d.due_at < now() - interval '60 seconds' AND NOT EXISTS (
+    SELECT 1 FROM alert a WHERE a.sale_id = d.sale_id AND a.kind = $1 AND a.subject = 'new orders' AND a.closed_at IS NULL)
+GROUP BY d.sale_id
+ORDER BY 1, 2 LIMIT $2;
 
 -- name: healed-releases
 -- Alerts of releases that were looked at since. One that was set aside (tries)
@@ -110,7 +117,11 @@ SELECT a.sale_id, a.subject, ''
 FROM alert a JOIN seat_release r ON r.sale_id = a.sale_id
     AND r.release_id = CASE WHEN a.subject ~ '^[0-9]{1,18}$' THEN a.subject::bigint END
 WHERE a.kind = $1 AND a.closed_at IS NULL AND r.done_at IS NOT NULL AND r.tries < 3
-ORDER BY a.sale_id, a.subject LIMIT $2;
+UNION ALL
+SELECT a.sale_id, a.subject, '' FROM alert a
+WHERE a.kind = $1 AND a.closed_at IS NULL AND a.subject = 'new orders'
+  AND NOT EXISTS (SELECT 1 FROM standby_due d WHERE d.sale_id = a.sale_id AND d.due_at < now() - interval '60 seconds')
+ORDER BY 1, 2 LIMIT $2;
 
 -- name: gaps
 -- Runs of free legs of seats that are not due, of classes with waiting orders.
