@@ -476,6 +476,9 @@ BEGIN
         IF o.state IS NULL OR o.state NOT IN ('queued', 'pending') OR NOT o.class = ANY (o.classes) OR o.count <> o.quantity THEN
             RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'gone', DETAIL = o.number::text;
         END IF;
+        IF s.state IN ('draft', 'paused') THEN -- since a moment ago: what is due stays due
+            RAISE EXCEPTION 'the sale is paused' USING ERRCODE = 'HF005';
+        END IF;
         IF s.state <> 'open' OR v_now >= s.closes_at OR v_now >= o.until OR v_now >= o.departs_at THEN
             RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'over', DETAIL = o.number::text;
         END IF;
@@ -483,11 +486,21 @@ BEGIN
             LEAST(v_now + make_interval(secs => s.hold_seconds), o.departs_at), false);
         v_seats := v_seats + o.count;
     END LOOP;
+    -- The first, in the order of the plan, that is more than its account may have.
+    SELECT x.number INTO v_bad
+    FROM (SELECT n.number, n.k, a.live_seats + sum(d.quantity) OVER (PARTITION BY d.account ORDER BY n.k) AS total
+          FROM unnest(p_numbers) WITH ORDINALITY n (number, k)
+          JOIN standby_order d ON d.sale_id = p_sale AND d.number = n.number
+          JOIN account_sale a ON a.sale_id = p_sale AND a.account = d.account) x
+    WHERE x.total > s.account_limit ORDER BY x.k LIMIT 1;
+    IF v_bad IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'limit', DETAIL = v_bad::text;
+    END IF;
     UPDATE account_sale a SET live_seats = a.live_seats + n.quantity, seat_limit = s.account_limit
     FROM (SELECT d.account, sum(d.quantity) AS quantity FROM standby_order d
           WHERE d.sale_id = p_sale AND d.number = ANY (p_numbers) GROUP BY d.account) n
     WHERE a.sale_id = p_sale AND a.account = n.account AND a.live_seats + n.quantity <= s.account_limit;
-    -- Whose account did not change: the last order of it.
+    -- Whose account did not change has none.
     SELECT max(d.number) INTO v_bad FROM standby_order d
     WHERE d.sale_id = p_sale AND d.number = ANY (p_numbers) AND NOT EXISTS (
         SELECT 1 FROM account_sale a WHERE a.sale_id = p_sale AND a.account = d.account AND a.xmin = pg_current_xact_id()::xid);
@@ -556,6 +569,8 @@ BEGIN
         IF v_until IS NULL THEN
             v_until := v_now + interval '30 minutes';
             UPDATE standby_queue SET kept_until = v_until WHERE sale_id = p_sale AND number = p_numbers[k];
+        ELSIF v_until <= v_now THEN -- since the plan was made
+            RAISE EXCEPTION 'order % has had its time of keeping', p_numbers[k] USING ERRCODE = 'HF005';
         END IF;
         v_booking := next_booking(p_sale);
         PERFORM seat_hold(p_sale, v_booking, p_seats[k:k], p_from[k], p_to[k], v_until, false);

@@ -272,9 +272,9 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 			return false, err
 		}
 	}
-	// Seats moved under every plan, which takes a crowd at just these seats. What
-	// is due stays due.
-	return false, nil
+	// Seats moved under every plan, which takes a crowd at just these seats, and what
+	// is due stays due; or orders were refused, one a plan, and there may be more.
+	return r.did.Refused > 0, nil
 }
 
 // looked is what a look without a lock says of a sale.
@@ -340,7 +340,7 @@ func (r *run) sift(ctx context.Context) (some bool, err error) {
 				none = append(none, n.Score)
 			}
 		}
-		some = len(none) < len(r.newcomers) || len(r.newcomers) == matchNewcomers
+		some = len(none) < len(r.newcomers) || len(r.newcomers) >= matchNewcomers/2 // nearly all that are read at once
 		if len(none) == 0 {
 			return nil
 		}
@@ -405,6 +405,7 @@ func (r *run) beginReleases(ctx context.Context, tx pgx.Tx, _ *plan.Input) error
 	b.Queue(matchSQL["due-beside"], r.sale, matchReleases)
 	b.Queue(matchSQL["due-kept"], r.sale, matchReleases)
 	b.Queue(matchSQL["due-candidates"], r.sale, matchReleases, plan.LookedAt)
+	b.Queue(matchSQL["due-releases"], r.sale, matchReleases)
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
 	if _, err := res.Exec(); err != nil {
@@ -447,6 +448,19 @@ func (r *run) beginReleases(ctx context.Context, tx pgx.Tx, _ *plan.Input) error
 	if err := r.readQueues(res, kept); err != nil {
 		return err
 	}
+	// With more due than a run takes, one that commits late with a low id pushes the
+	// last ones out, and not all statements have read for these: they stay due.
+	still := map[int64]bool{}
+	if err := each(res, func(rows pgx.Rows) error {
+		var d dueRelease
+		err := rows.Scan(&d.id, &d.event, &d.class, &d.seat, &d.interval.From, &d.interval.To, &d.tries, &d.releasedAt)
+		still[d.id] = true
+		return err
+	}); err != nil {
+		return err
+	}
+	r.releases = slices.DeleteFunc(r.releases, func(d dueRelease) bool { return !still[d.id] })
+	r.batch = slices.DeleteFunc(r.batch, func(id int64) bool { return !still[id] })
 	return res.Close()
 }
 
@@ -456,24 +470,36 @@ func (r *run) readOrders(b *pgx.Batch) *pgx.Batch {
 	b.Queue(matchSQL["newcomers"], r.sale, matchNewcomers)
 	b.Queue(matchSQL["clock"])
 	b.Queue(matchSQL["new-strips"], r.sale, matchNewcomers)
+	b.Queue(matchSQL["newcomers"], r.sale, matchNewcomers)
 	return b
 }
 
 func (r *run) scanOrders(res pgx.BatchResults) error {
-	if err := each(res, func(rows pgx.Rows) error {
-		var n plan.Newcomer
-		if err := rows.Scan(&n.Number, &n.Score, &n.Classes, &n.From, &n.To, &n.Quantity, &n.Together); err != nil {
+	read := func() (list []plan.Newcomer, err error) {
+		err = each(res, func(rows pgx.Rows) error {
+			var n plan.Newcomer
+			err := rows.Scan(&n.Number, &n.Score, &n.Classes, &n.From, &n.To, &n.Quantity, &n.Together)
+			list = append(list, n)
 			return err
-		}
-		r.newcomers = append(r.newcomers, n)
-		return nil
-	}); err != nil {
+		})
+		return list, err
+	}
+	var err error
+	if r.newcomers, err = read(); err != nil {
 		return err
 	}
 	if err := res.QueryRow().Scan(&r.at); err != nil {
 		return err
 	}
-	return r.readStrips(res)
+	if err := r.readStrips(res); err != nil {
+		return err
+	}
+	// As with releases: one that commits late may have pushed the last ones out.
+	still, err := read()
+	r.newcomers = slices.DeleteFunc(r.newcomers, func(n plan.Newcomer) bool {
+		return !slices.ContainsFunc(still, func(s plan.Newcomer) bool { return s.Number == n.Number })
+	})
+	return err
 }
 
 // beginOrders takes the match row and reads the new orders, and the first of the
@@ -483,17 +509,19 @@ func (r *run) scanOrders(res pgx.BatchResults) error {
 func (r *run) beginOrders(ctx context.Context, tx pgx.Tx, in *plan.Input) error {
 	b := &pgx.Batch{}
 	b.Queue(matchSQL["begin"], r.sale)
+	r.readOrders(b)
+	// After the strips: whatever is free in these is seen to have been released.
 	b.Queue(matchSQL["due-releases"], r.sale, 1)
-	res := tx.SendBatch(ctx, r.readOrders(b))
+	res := tx.SendBatch(ctx, b)
 	defer res.Close()
 	if _, err := res.Exec(); err != nil {
 		return err
 	}
-	first := false
-	if err := each(res, func(pgx.Rows) error { first = true; return nil }); err != nil {
+	if err := r.scanOrders(res); err != nil {
 		return err
 	}
-	if err := r.scanOrders(res); err != nil {
+	first := false
+	if err := each(res, func(pgx.Rows) error { first = true; return nil }); err != nil {
 		return err
 	}
 	if err := res.Close(); err != nil {

@@ -177,7 +177,9 @@ FROM (SELECT unnest($2::bigint[]) AS release_id, unnest($3::jsonb[]) AS outcome)
 WHERE r.sale_id = $1 AND r.release_id = d.release_id AND r.done_at IS NULL;
 
 -- name: checked
-DELETE FROM standby_due WHERE sale_id = $1 AND score = ANY ($2);
+-- One that is locked is seen to by who has locked it.
+DELETE FROM standby_due WHERE sale_id = $1 AND score = ANY (ARRAY(
+    SELECT score FROM standby_due WHERE sale_id = $1 AND score = ANY ($2) ORDER BY score FOR UPDATE SKIP LOCKED));
 
 -- name: failed
 -- A release whose run failed: the third time it is set aside.

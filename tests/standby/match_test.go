@@ -259,6 +259,24 @@ func TestMatchLimit(t *testing.T) {
 	}
 }
 
+// Two orders of one account in one run, of which the first is too many: only that one
+// is refused.
+func TestMatchLimitOfTwoOrders(t *testing.T) {
+	w := newMatching(t, 1, 3)
+	w.exec(`UPDATE sale SET account_limit = 4, booking_limit = 4`)
+	held := w.take(1, 1, 1, 2, 3)
+	two, one := w.order("a", 1, 1, 2), w.order("a", 1, 1, 1)
+	w.match()
+	w.exec(`UPDATE account_sale SET live_seats = 3, seat_limit = 4 WHERE account = 'a'`)
+	for i, b := range held {
+		w.letGo(fmt.Sprintf("seat-%d-1", i+1), b)
+	}
+	did := w.match()
+	if did.Matched != 1 || did.Refused != 1 || w.state(two) != "cancelled" || w.state(one) != "matched" {
+		t.Fatalf("%+v: of two %s, of one %s", did, w.state(two), w.state(one))
+	}
+}
+
 // A seat's other legs that came free unnoticed are offered with it (DESIGN 8):
 // legs 1..2 refunded a second after a hold on legs 6..8 ended.
 func TestUnnoticedEnd(t *testing.T) {
