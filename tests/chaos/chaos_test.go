@@ -21,7 +21,7 @@ const (
 	defaultOps     = 50_000 // two minutes of two processors; make chaos does 100,000
 	shortOps       = 3_000
 	segmentOps     = 10_000 // between two quiet moments
-	plantedOps     = 40_000  // at most: it ends with the first segment that shows the fault
+	plantedOps     = 40_000 // at most: it ends with the first segment that shows the fault
 	plantedSegment = 1_000
 	mostFaults     = 20 // printed
 )
