@@ -209,8 +209,7 @@ BEGIN
     INSERT INTO standby_queue (sale_id, class, leg_from, leg_to, score, number, quantity, together)
     SELECT p_sale, c, o.leg_from, o.leg_to, v_score, p_number, o.quantity, o.together FROM unnest(o.classes) c;
     INSERT INTO standby_due (sale_id, score, number) VALUES (p_sale, v_score, p_number);
-    INSERT INTO outbox (sale_id, kind, subject, payload, trace_id) -- as standby_mirror
-    VALUES (p_sale, 'standby_queue', p_number::text, jsonb_build_object('order', p_number), p_trace);
+    PERFORM standby_mirror(p_sale, p_number, p_trace);
     RETURN jsonb_build_object('code', v_state, 'state', v_state, 'score', v_score, 'until', v_until);
 END
 $$;

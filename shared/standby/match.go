@@ -405,7 +405,7 @@ func (r *run) beginReleases(ctx context.Context, tx pgx.Tx, _ *plan.Input) error
 	b.Queue(matchSQL["due-beside"], r.sale, matchReleases)
 	b.Queue(matchSQL["due-kept"], r.sale, matchReleases)
 	b.Queue(matchSQL["due-candidates"], r.sale, matchReleases, plan.LookedAt)
-	b.Queue(matchSQL["due-releases"], r.sale, matchReleases)
+	b.Queue(matchSQL["still-due"], r.sale, matchReleases)
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
 	if _, err := res.Exec(); err != nil {
@@ -450,13 +450,8 @@ func (r *run) beginReleases(ctx context.Context, tx pgx.Tx, _ *plan.Input) error
 	}
 	// With more due than a run takes, one that commits late with a low id pushes the
 	// last ones out, and not all statements have read for these: they stay due.
-	still := map[int64]bool{}
-	if err := each(res, func(rows pgx.Rows) error {
-		var d dueRelease
-		err := rows.Scan(&d.id, &d.event, &d.class, &d.seat, &d.interval.From, &d.interval.To, &d.tries, &d.releasedAt)
-		still[d.id] = true
-		return err
-	}); err != nil {
+	still, err := stillThere(res)
+	if err != nil {
 		return err
 	}
 	r.releases = slices.DeleteFunc(r.releases, func(d dueRelease) bool { return !still[d.id] })
@@ -470,22 +465,17 @@ func (r *run) readOrders(b *pgx.Batch) *pgx.Batch {
 	b.Queue(matchSQL["newcomers"], r.sale, matchNewcomers)
 	b.Queue(matchSQL["clock"])
 	b.Queue(matchSQL["new-strips"], r.sale, matchNewcomers)
-	b.Queue(matchSQL["newcomers"], r.sale, matchNewcomers)
+	b.Queue(matchSQL["still-new"], r.sale, matchNewcomers)
 	return b
 }
 
 func (r *run) scanOrders(res pgx.BatchResults) error {
-	read := func() (list []plan.Newcomer, err error) {
-		err = each(res, func(rows pgx.Rows) error {
-			var n plan.Newcomer
-			err := rows.Scan(&n.Number, &n.Score, &n.Classes, &n.From, &n.To, &n.Quantity, &n.Together)
-			list = append(list, n)
-			return err
-		})
-		return list, err
-	}
-	var err error
-	if r.newcomers, err = read(); err != nil {
+	if err := each(res, func(rows pgx.Rows) error {
+		var n plan.Newcomer
+		err := rows.Scan(&n.Number, &n.Score, &n.Classes, &n.From, &n.To, &n.Quantity, &n.Together)
+		r.newcomers = append(r.newcomers, n)
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := res.QueryRow().Scan(&r.at); err != nil {
@@ -495,11 +485,21 @@ func (r *run) scanOrders(res pgx.BatchResults) error {
 		return err
 	}
 	// As with releases: one that commits late may have pushed the last ones out.
-	still, err := read()
-	r.newcomers = slices.DeleteFunc(r.newcomers, func(n plan.Newcomer) bool {
-		return !slices.ContainsFunc(still, func(s plan.Newcomer) bool { return s.Number == n.Number })
-	})
+	still, err := stillThere(res)
+	r.newcomers = slices.DeleteFunc(r.newcomers, func(n plan.Newcomer) bool { return !still[n.Score] })
 	return err
+}
+
+// stillThere reads a result of numbers.
+func stillThere(res pgx.BatchResults) (map[int64]bool, error) {
+	still := map[int64]bool{}
+	err := each(res, func(rows pgx.Rows) error {
+		var n int64
+		err := rows.Scan(&n)
+		still[n] = true
+		return err
+	})
+	return still, err
 }
 
 // beginOrders takes the match row and reads the new orders, and the first of the

@@ -41,6 +41,15 @@ SELECT standby_unkeep($1);
 SELECT release_id, event_type, class, seat, leg_from, leg_to, tries, released_at FROM seat_release
 WHERE sale_id = $1 AND done_at IS NULL ORDER BY tries > 0, release_id LIMIT $2;
 
+-- name: still-due
+-- The ids of due-releases, once more.
+SELECT release_id FROM seat_release
+WHERE sale_id = $1 AND done_at IS NULL ORDER BY tries > 0, release_id LIMIT $2;
+
+-- name: still-new
+-- The scores of newcomers, once more.
+SELECT score FROM standby_due WHERE sale_id = $1 ORDER BY score LIMIT $2;
+
 -- name: newcomers
 SELECT o.number, o.score, o.classes, o.leg_from, o.leg_to, o.quantity, o.together
 FROM (SELECT score, number FROM standby_due WHERE sale_id = $1 ORDER BY score LIMIT $2) d
