@@ -19,13 +19,13 @@ CREATE TABLE sale (
     sale_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     room_id        bigint,
     org            text NOT NULL,
-    kind           text NOT NULL CONSTRAINT sale_kind CHECK (kind IN ('train', 'show', 'stay')),
+    kind           text NOT NULL CONSTRAINT sale_kind CHECK (kind = ANY ('{train,show,stay}')),
     title          text NOT NULL,
     number         text NOT NULL DEFAULT '',
     service_date   date NOT NULL,
     timezone       text NOT NULL,
     state          text NOT NULL DEFAULT 'draft'
-                   CONSTRAINT sale_state CHECK (state IN ('draft', 'open', 'paused', 'closed', 'cancelled')),
+                   CONSTRAINT sale_state CHECK (state = ANY ('{draft,open,paused,closed,cancelled}')),
     legs           integer NOT NULL CONSTRAINT sale_legs CHECK (legs BETWEEN 1 AND 366),
     stops          jsonb NOT NULL,
     currency       text NOT NULL CONSTRAINT sale_currency CHECK (currency ~ '^[A-Z]{3}$'),
@@ -51,7 +51,7 @@ CREATE TABLE class (
     class    text NOT NULL,
     position integer NOT NULL,
     title    text NOT NULL,
-    stock    text NOT NULL CONSTRAINT class_stock CHECK (stock IN ('numbered', 'counted')),
+    stock    text NOT NULL CONSTRAINT class_stock CHECK (stock = ANY ('{numbered,counted}')),
     fare     jsonb NOT NULL,
     PRIMARY KEY (sale_id, class)
 );
@@ -100,7 +100,7 @@ CREATE TABLE booking (
     seats      integer[] NOT NULL,
     quantity   integer NOT NULL CONSTRAINT booking_quantity CHECK (quantity BETWEEN 1 AND 10000),
     state      text NOT NULL CONSTRAINT booking_state
-               CHECK (state IN ('held', 'booked', 'released', 'expired', 'lost', 'cancelled')),
+               CHECK (state = ANY ('{held,booked,released,expired,lost,cancelled}')),
     amount     bigint NOT NULL CONSTRAINT booking_amount CHECK (amount >= 0), -- minor units, the whole booking
     currency   text NOT NULL,
     made_at    timestamptz NOT NULL,
@@ -112,7 +112,7 @@ CREATE TABLE booking (
     contact    jsonb NOT NULL DEFAULT '{}',
     group_id   text,
     origin     text NOT NULL DEFAULT 'customer'
-               CONSTRAINT booking_origin CHECK (origin IN ('customer', 'seller', 'match', 'exchange', 'house')),
+               CONSTRAINT booking_origin CHECK (origin = ANY ('{customer,seller,match,exchange,house}')),
     kept_for   bigint,                -- of the house: the standby order that these seats are kept for
     history    jsonb NOT NULL DEFAULT '[]', -- [{at, what, why}]
     trace_id   text NOT NULL DEFAULT '',
@@ -157,7 +157,7 @@ CREATE TABLE seat_release (
     sale_id     bigint NOT NULL,
     release_id  bigint GENERATED ALWAYS AS IDENTITY,
     event_type  text NOT NULL CONSTRAINT seat_release_type
-                CHECK (event_type IN ('REFUND', 'TIMEOUT', 'RESCHEDULE', 'EXTRA_SEAT', 'ABANDON')),
+                CHECK (event_type = ANY ('{REFUND,TIMEOUT,RESCHEDULE,EXTRA_SEAT,ABANDON}')),
     class       text NOT NULL,
     seat        integer NOT NULL,
     leg_from    integer NOT NULL,

@@ -30,7 +30,7 @@ CREATE TABLE room (
     lease_until        timestamptz,
     created_at         timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (room_id),
-    CONSTRAINT room_mode CHECK (mode IN ('on', 'off')),
+    CONSTRAINT room_mode CHECK (mode = ANY ('{on,off}')),
     CONSTRAINT room_generation CHECK (generation >= 1),
     CONSTRAINT room_draw_times CHECK (draw_ends_at >= draw_opens_at),
     CONSTRAINT room_commitment CHECK (length(draw_commitment) = 32),
@@ -39,7 +39,7 @@ CREATE TABLE room (
     CONSTRAINT room_seconds CHECK (lapse_seconds BETWEEN 1 AND 86400 AND admit_seconds BETWEEN 1 AND 86400),
     CONSTRAINT room_served CHECK (0 <= lapsed AND lapsed <= serving AND serving_part >= 0 AND serving_part < 1),
     CONSTRAINT room_reserved CHECK (reserved >= 0),
-    CONSTRAINT room_admit_for CHECK (admit_for IN ('hold', 'standby', 'nobody'))
+    CONSTRAINT room_admit_for CHECK (admit_for = ANY ('{hold,standby,nobody}'))
 ) WITH (fillfactor = 50); -- one row is rewritten each second: keep the new version on its page
 
 -- The sales that a room stands in front of.
@@ -86,7 +86,7 @@ CREATE TABLE admission (
     UNIQUE (room_id, admission_id),
     CONSTRAINT admission_place CHECK (place >= 1),
     CONSTRAINT admission_account CHECK (char_length(account) BETWEEN 1 AND 128),
-    CONSTRAINT admission_for CHECK (admit_for IN ('hold', 'standby')),
+    CONSTRAINT admission_for CHECK (admit_for = ANY ('{hold,standby}')),
     CONSTRAINT admission_times CHECK (ends_at > issued_at)
 );
 CREATE INDEX admission_by_place ON admission (room_id, generation, place);

@@ -8,11 +8,11 @@
 CREATE TABLE delivery (
     sale_id   bigint NOT NULL,
     outbox_id bigint NOT NULL,
-    way       text NOT NULL CONSTRAINT delivery_way CHECK (way IN ('mail', 'sms')),
+    way       text NOT NULL CONSTRAINT delivery_way CHECK (way = ANY ('{mail,sms}')),
     begun_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     tries     integer NOT NULL DEFAULT 1,
     sent_at   timestamptz,
-    outcome   text CONSTRAINT delivery_outcome CHECK (outcome IN ('sent', 'refused')),
+    outcome   text CONSTRAINT delivery_outcome CHECK (outcome = ANY ('{sent,refused}')),
     PRIMARY KEY (sale_id, outbox_id, way),
     CONSTRAINT delivery_done CHECK ((sent_at IS NULL) = (outcome IS NULL))
 );
@@ -37,7 +37,7 @@ CREATE TABLE scan (
     scan_id          text NOT NULL CONSTRAINT scan_id_length CHECK (char_length(scan_id) BETWEEN 1 AND 128),
     booking          bigint NOT NULL,
     serial           integer NOT NULL,
-    result           text NOT NULL CONSTRAINT scan_result CHECK (result IN ('valid', 'used', 'invalid')),
+    result           text NOT NULL CONSTRAINT scan_result CHECK (result = ANY ('{valid,used,invalid}')),
     reason           text NOT NULL,
     first_scanned_at timestamptz,
     at               timestamptz NOT NULL,

@@ -20,11 +20,11 @@ CREATE TABLE payment (
     currency    text NOT NULL,
     return_url  text NOT NULL DEFAULT '',
     state       text NOT NULL DEFAULT 'pending' CONSTRAINT payment_state_known
-                CHECK (state IN ('pending', 'succeeded', 'failed', 'refunded', 'partly_refunded')),
+                CHECK (state = ANY ('{pending,succeeded,failed,refunded,partly_refunded}')),
     step        text NOT NULL DEFAULT 'made' CONSTRAINT payment_step_known
-                CHECK (step IN ('made', 'created', 'settled')),
+                CHECK (step = ANY ('{made,created,settled}')),
     reference   text,                   -- the gateway's name for it
-    outcome     text CONSTRAINT payment_outcome_known CHECK (outcome IN ('booked', 'rescued', 'refund')),
+    outcome     text CONSTRAINT payment_outcome_known CHECK (outcome = ANY ('{booked,rescued,refund}')),
     reason      text,                   -- of outcome refund
     captured    bigint NOT NULL DEFAULT 0,
     captured_in text,                   -- currency of what was captured
@@ -39,7 +39,7 @@ CREATE TABLE payment (
     PRIMARY KEY (sale_id, payment_id),
     CONSTRAINT payment_request UNIQUE (sale_id, account, request_key),
     CONSTRAINT payment_money CHECK (0 <= returned_amount AND returned_amount <= returning_amount AND returning_amount <= captured),
-    CONSTRAINT payment_captured CHECK ((captured_at IS NOT NULL) = (state IN ('succeeded', 'refunded', 'partly_refunded'))
+    CONSTRAINT payment_captured CHECK ((captured_at IS NOT NULL) = (state = ANY ('{succeeded,refunded,partly_refunded}'))
         AND (captured_at IS NOT NULL) = (outcome IS NOT NULL) AND (captured_at IS NOT NULL) = (captured_in IS NOT NULL)),
     CONSTRAINT payment_settled CHECK ((settled_at IS NOT NULL) = (step = 'settled') AND (ask_at IS NULL) = (step = 'settled')),
     CONSTRAINT payment_created CHECK (step <> 'created' OR reference IS NOT NULL),
@@ -87,7 +87,7 @@ CREATE TABLE refund (
     fee        bigint NOT NULL DEFAULT 0 CONSTRAINT refund_fee CHECK (fee >= 0), -- kept back
     reason     text NOT NULL,
     key        text NOT NULL, -- the gateway's idempotency key: the same for every try
-    state      text NOT NULL DEFAULT 'due' CONSTRAINT refund_state CHECK (state IN ('due', 'asked', 'succeeded', 'failed')),
+    state      text NOT NULL DEFAULT 'due' CONSTRAINT refund_state CHECK (state = ANY ('{due,asked,succeeded,failed}')),
     reference  text,
     made_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     done_at    timestamptz,

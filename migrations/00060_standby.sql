@@ -29,10 +29,8 @@ CREATE TABLE standby_order (
     currency     text NOT NULL,
     gateway      text NOT NULL,
     payment_id   uuid,                   -- its payment: the authorisation
-    state        text NOT NULL CONSTRAINT standby_order_state CHECK (state IN
-                 ('authorising', 'queued', 'pending', 'matched', 'booked', 'cancelling', 'cancelled', 'expired')),
-    step         text NOT NULL DEFAULT 'joined' CONSTRAINT standby_order_step CHECK (step IN
-                 ('joined', 'authorised', 'matched', 'capturing', 'captured', 'confirmed', 'voided')),
+    state        text NOT NULL CONSTRAINT standby_order_state CHECK (state = ANY ('{authorising,queued,pending,matched,booked,cancelling,cancelled,expired}')),
+    step         text NOT NULL DEFAULT 'joined' CONSTRAINT standby_order_step CHECK (step = ANY ('{joined,authorised,matched,capturing,captured,confirmed,voided}')),
     until        timestamptz NOT NULL,   -- waits no longer; cut to the authorisation's life
     authorise_by timestamptz NOT NULL,   -- the authorisation must stand by then
     departs_at   timestamptz,
@@ -53,10 +51,10 @@ CREATE TABLE standby_order (
     CONSTRAINT standby_order_interval CHECK (leg_from >= 1 AND leg_from <= leg_to),
     CONSTRAINT standby_order_classes CHECK (cardinality(classes) BETWEEN 1 AND 10 AND array_position(classes, NULL) IS NULL
         AND cardinality(fares) = cardinality(classes) AND 0 <= ALL (fares)),
-    CONSTRAINT standby_order_score CHECK (score IS NOT NULL OR state NOT IN ('queued', 'pending', 'matched', 'booked')),
+    CONSTRAINT standby_order_score CHECK (score IS NOT NULL OR state <> ALL ('{queued,pending,matched,booked}')),
     CONSTRAINT standby_order_booking CHECK ((booking IS NOT NULL) = (matched_at IS NOT NULL) AND (booking IS NOT NULL) = (class IS NOT NULL)
-        AND (booking IS NOT NULL OR state NOT IN ('matched', 'booked'))),
-    CONSTRAINT standby_order_ended CHECK ((ended_at IS NOT NULL) = (state IN ('booked', 'cancelled', 'expired')))
+        AND (booking IS NOT NULL OR state <> ALL ('{matched,booked}'))),
+    CONSTRAINT standby_order_ended CHECK ((ended_at IS NOT NULL) = (state = ANY ('{booked,cancelled,expired}')))
 ) WITH (fillfactor = 80);
 CREATE INDEX standby_order_until ON standby_order (sale_id, until) WHERE state IN ('authorising', 'queued', 'pending');
 CREATE INDEX standby_order_authorising ON standby_order (sale_id, authorise_by) WHERE state = 'authorising';

@@ -231,10 +231,12 @@ func (b *matchBench) latency(ctx context.Context, o Options, r *Result) error {
 			p99 := make([]float64, len(sales))
 			for k := range sales {
 				i := (k + round) % len(sales) // nobody is always the first
+				cpu, began := tree(), time.Now()
 				list, perSecond, err := b.turn(ctx, &sales[i], each, rate)
 				if err != nil {
 					return fmt.Errorf("%d queued: %w", sales[i].hot, err)
 				}
+				busy := (tree() - cpu) / time.Since(began).Seconds()
 				if len(list) == 0 {
 					return fmt.Errorf("%d queued: nobody was matched", sales[i].hot)
 				}
@@ -247,8 +249,8 @@ func (b *matchBench) latency(ctx context.Context, o Options, r *Result) error {
 					all[j][i].Merge(h)
 					joined[j][i] = append(joined[j][i], perSecond)
 				}
-				b.log("round %d of %d: %8d queued, %3.0f of %3d joining a second: %4d matches, p50 %6.2f ms, p99 %6.2f ms", round, o.Rounds,
-					sales[i].hot, perSecond, rate, len(list), float64(h.ValueAtQuantile(50))/1000, p99[i])
+				b.log("round %d of %d: %8d queued, %3.0f of %3d joining a second: %4d matches, p50 %6.2f ms, p99 %6.2f ms, %.2f cores", round, o.Rounds,
+					sales[i].hot, perSecond, rate, len(list), float64(h.ValueAtQuantile(50))/1000, p99[i], busy)
 			}
 			for i := range sales {
 				if round > 0 {
