@@ -71,3 +71,37 @@ func TestGatherAnswersEachItsOwn(t *testing.T) {
 		t.Errorf("%d calls", calls)
 	}
 }
+
+func TestGatherKeepsCallsApart(t *testing.T) {
+	const apart = 30 * time.Millisecond
+	var began []time.Time // of calls, one at a time
+	g := NewGather(1000, 1, func(items []int) ([]int, error) {
+		began = append(began, time.Now())
+		return items, nil
+	}).Apart(apart)
+	first := time.Now()
+	if _, err := g.Do(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(first); took >= apart {
+		t.Errorf("a lone call took %s", took)
+	}
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			if r, err := g.Do(context.Background(), i); err != nil || r != i {
+				t.Errorf("%d: %d %v", i, r, err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := 1; i < len(began); i++ {
+		if gap := began[i].Sub(began[i-1]); gap < apart-time.Millisecond {
+			t.Errorf("call %d went out %s after the one before", i, gap)
+		}
+	}
+	if most := int(time.Since(first)/apart) + 1; len(began) > most {
+		t.Errorf("%d calls, not %d at most", len(began), most)
+	}
+}

@@ -7,17 +7,17 @@ import (
 )
 
 // Gather makes few calls of many: what is asked for while a call is in the air
-// waits and goes out together with the next one. A lone caller waits for nobody,
-// unless calls are told to linger for others.
+// waits and goes out together with the next one. A lone caller waits for nobody.
 type Gather[T, R any] struct {
 	run     func([]T) ([]R, error)
 	most    int // items of a call
 	flights int // calls in the air at once
-	linger  time.Duration
+	apart   time.Duration
 
 	mu      sync.Mutex
 	waiting []ask[T, R]
 	flying  int
+	next    time.Time // when the next call may go out
 }
 
 type ask[T, R any] struct {
@@ -57,17 +57,16 @@ func (g *Gather[T, R]) Do(ctx context.Context, item T) (R, error) {
 	}
 }
 
-// Linger has each call wait this long before it goes out, so that fewer go. It is
-// set before the first Do.
-func (g *Gather[T, R]) Linger(d time.Duration) *Gather[T, R] {
-	g.linger = d
+// Apart has calls go out at least this long after one another, so that fewer go.
+// It is set before the first Do.
+func (g *Gather[T, R]) Apart(d time.Duration) *Gather[T, R] {
+	g.apart = d
 	return g
 }
 
 // fly runs calls until nothing waits.
 func (g *Gather[T, R]) fly() {
 	for {
-		time.Sleep(g.linger)
 		g.mu.Lock()
 		n := min(len(g.waiting), g.most)
 		if n == 0 {
@@ -76,6 +75,12 @@ func (g *Gather[T, R]) fly() {
 			g.mu.Unlock()
 			return
 		}
+		if wait := time.Until(g.next); wait > 0 {
+			g.mu.Unlock()
+			time.Sleep(wait)
+			continue
+		}
+		g.next = time.Now().Add(g.apart)
 		batch := g.waiting[:n:n]
 		g.waiting = g.waiting[n:]
 		g.mu.Unlock()

@@ -515,7 +515,7 @@ func TestAQueueIsSplitInService(t *testing.T) {
 	small := func(o *line.Options) { o.SplitAbove = 2000 }
 	a, b := w.lines(nil, small), w.lines(nil, small)
 	reader := w.lines(nil, func(o *line.Options) { small(o); o.Refresh = 50 * time.Millisecond })
-	w.many("second", 2, 3, 1900)
+	w.many("second", 2, 3, 1980)
 	_, err := a.Rebuild(w.ctx, w.sale)
 	w.must(err)
 	first := w.order(2, 3)[:120]

@@ -395,7 +395,7 @@ func (b *matchBench) waits(ctx context.Context, sale, mark int64) ([]wait, error
 func (b *matchBench) join(ctx context.Context, q *queued, rate int) error {
 	intervals := queuedIntervals()
 	var work errgroup.Group
-	work.SetLimit(4 * PoolSize)
+	work.SetLimit(matchJoining) // a second's: each waits for its queue to be mirrored
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for began, sent := time.Now(), 0; ; {

@@ -75,7 +75,7 @@ const (
 	// What follows a commit is gathered: many who join at once cost one look, and
 	// `match` scans for new orders ten times a second, not once for each of them.
 	nudgeEvery    = 100 * time.Millisecond
-	mirrorEvery   = 20 * time.Millisecond
+	mirrorEvery   = 50 * time.Millisecond
 	mirrorMost    = 1000             // calls of Mirror that one run answers
 	mirrorFlights = 16               // runs at a time; one of a sale, as two would do the same rows
 	mirrorTime    = 30 * time.Second // of a run
@@ -152,7 +152,7 @@ func New(o Options) *Lines {
 	}
 	l := &Lines{o: o, known: map[place]*entry{}, split: map[place]bool{}}
 	for i := range l.mirrors {
-		l.mirrors[i] = queue.NewGather(mirrorMost, 1, l.mirrorSales).Linger(mirrorEvery)
+		l.mirrors[i] = queue.NewGather(mirrorMost, 1, l.mirrorSales).Apart(mirrorEvery)
 	}
 	l.mirrorSoon = newSoon(mirrorEvery, l.mirrorLater)
 	l.nudgeSoon = newSoon(nudgeEvery, func(sale int64) { l.nudge(context.Background(), sale) })
