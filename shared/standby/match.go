@@ -1,6 +1,7 @@
 package standby
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/binary"
@@ -37,6 +38,7 @@ const (
 	matchRuns      = 1000 // transactions of one call; then others have their turn
 	matchSales     = 1000 // of one MatchDue
 	matchAgain     = 5    // plans of one transaction's work before it counts as failed
+	matchFirst     = 4    // orders that are read of each queue at first
 	passMost       = 10   // a group passed so often has seats kept for it (DESIGN 8)
 	setAside       = 3    // failures of a release before it is set aside
 )
@@ -198,6 +200,8 @@ type run struct {
 	at        time.Time       // the moment by which legs are free
 	strips    map[int]strip
 	queues    map[string]map[plan.Interval][]plan.Order
+	cut       map[string]map[plan.Interval]bool // those of queues of which not all that may be needed was read
+	kept      map[keptFor][]int
 }
 
 type dueRelease struct {
@@ -354,7 +358,8 @@ func (r *run) sift(ctx context.Context) (some bool, err error) {
 // clear forgets what was read.
 func (r *run) clear() {
 	r.releases, r.newcomers, r.batch = nil, nil, nil
-	r.waiting, r.strips, r.queues = map[string]bool{}, map[int]strip{}, map[string]map[plan.Interval][]plan.Order{}
+	r.waiting, r.strips, r.kept = map[string]bool{}, map[int]strip{}, map[keptFor][]int{}
+	r.queues, r.cut = map[string]map[plan.Interval][]plan.Order{}, map[string]map[plan.Interval]bool{}
 }
 
 // try reads, plans, locks, checks that what was read still stands, and writes.
@@ -370,8 +375,11 @@ func (r *run) try(ctx context.Context, begin func(context.Context, pgx.Tx, *plan
 		if some = len(r.releases) > 0 || len(r.newcomers) > 0; !some {
 			return nil
 		}
-		in.Classes = r.classes()
-		outcomes, err := r.write(ctx, tx, plan.Make(in), &did)
+		made, err := r.plan(ctx, tx, in)
+		if err != nil {
+			return err
+		}
+		outcomes, err := r.write(ctx, tx, made, &did)
 		if err != nil {
 			return err
 		}
@@ -404,7 +412,7 @@ func (r *run) beginReleases(ctx context.Context, tx pgx.Tx, _ *plan.Input) error
 	b.Queue(matchSQL["due-strips"], r.sale, matchReleases)
 	b.Queue(matchSQL["due-beside"], r.sale, matchReleases)
 	b.Queue(matchSQL["due-kept"], r.sale, matchReleases)
-	b.Queue(matchSQL["due-candidates"], r.sale, matchReleases, plan.LookedAt)
+	b.Queue(matchSQL["due-candidates"], r.sale, matchReleases, matchFirst)
 	b.Queue(matchSQL["still-due"], r.sale, matchReleases)
 	res := tx.SendBatch(ctx, b)
 	defer res.Close()
@@ -441,11 +449,10 @@ func (r *run) beginReleases(ctx context.Context, tx pgx.Tx, _ *plan.Input) error
 			return err
 		}
 	}
-	kept, err := r.readKept(res)
-	if err != nil {
+	if err := r.readKept(res); err != nil {
 		return err
 	}
-	if err := r.readQueues(res, kept); err != nil {
+	if err := r.readQueues(res, matchFirst, true); err != nil {
 		return err
 	}
 	// With more due than a run takes, one that commits late with a low id pushes the
@@ -531,17 +538,13 @@ func (r *run) beginOrders(ctx context.Context, tx pgx.Tx, in *plan.Input) error 
 		return errReleases
 	}
 
-	type queue struct {
-		class string
-		plan.Interval
-	}
-	queues := map[queue]bool{}
+	queues := map[plan.Queue]bool{}
 	for _, n := range r.newcomers {
 		some := false
 		for _, class := range n.Classes {
 			if r.fits(class, n) {
 				some = true
-				queues[queue{class, n.Interval}] = true
+				queues[plan.Queue{Class: class, Interval: n.Interval}] = true
 			}
 		}
 		if some {
@@ -551,25 +554,55 @@ func (r *run) beginOrders(ctx context.Context, tx pgx.Tx, in *plan.Input) error 
 	if len(queues) == 0 {
 		return nil
 	}
-	var classes []string
-	var from, to []int
-	for q := range queues {
-		classes, from, to = append(classes, q.class), append(from, q.From), append(to, q.To)
-	}
+	named := slices.Collect(maps.Keys(queues))
 	b = &pgx.Batch{}
-	b.Queue(matchSQL["kept"], r.sale, classes, from, to)
-	// A run may serve as many of one queue as there are new orders.
-	b.Queue(matchSQL["heads"], r.sale, classes, from, to, plan.LookedAt+len(in.Newcomers))
+	b.Queue(matchSQL["kept"], r.queueArgs(named)...)
+	b.Queue(matchSQL["heads"], r.queueArgs(named, matchFirst)...)
 	res = tx.SendBatch(ctx, b)
 	defer res.Close()
-	kept, err := r.readKept(res)
-	if err != nil {
+	if err := r.readKept(res); err != nil {
 		return err
 	}
-	if err := r.readQueues(res, kept); err != nil {
+	if err := r.readQueues(res, matchFirst, true); err != nil {
 		return err
 	}
 	return res.Close()
+}
+
+// plan makes the plan. The queues of which it wants to see more are read on, four
+// times as far each time, up to what a plan can need at all: one order of a queue
+// may be served for each release and each new order.
+func (r *run) plan(ctx context.Context, tx pgx.Tx, in plan.Input) (plan.Plan, error) {
+	most := plan.LookedAt + len(r.releases) + len(r.newcomers)
+	for first := matchFirst; ; {
+		in.Classes = r.classes()
+		made := plan.Make(in)
+		if len(made.Short) == 0 {
+			return made, nil
+		}
+		first = min(4*first, most)
+		for _, q := range made.Short {
+			delete(r.queues[q.Class], q.Interval)
+			delete(r.cut[q.Class], q.Interval)
+		}
+		b := &pgx.Batch{}
+		b.Queue(matchSQL["heads"], r.queueArgs(made.Short, first)...)
+		res := tx.SendBatch(ctx, b)
+		err := r.readQueues(res, first, first < most)
+		if err := cmp.Or(err, res.Close()); err != nil {
+			return plan.Plan{}, err
+		}
+	}
+}
+
+// queueArgs are the arguments of a statement about queues.
+func (r *run) queueArgs(queues []plan.Queue, more ...any) []any {
+	var classes []string
+	var from, to []int
+	for _, q := range queues {
+		classes, from, to = append(classes, q.Class), append(from, q.From), append(to, q.To)
+	}
+	return append([]any{r.sale, classes, from, to}, more...)
 }
 
 // each reads one result of a batch.
@@ -604,14 +637,13 @@ type keptFor struct {
 
 // readKept reads a result of seats that are kept. A strip that was not read by now
 // has no free leg.
-func (r *run) readKept(res pgx.BatchResults) (map[keptFor][]int, error) {
+func (r *run) readKept(res pgx.BatchResults) error {
 	legs := 0
 	for _, s := range r.strips {
 		legs = len(s.until)
 		break
 	}
-	kept := map[keptFor][]int{}
-	err := each(res, func(rows pgx.Rows) error {
+	return each(res, func(rows pgx.Rows) error {
 		var k keptFor
 		var number int
 		var coach, row string
@@ -621,10 +653,9 @@ func (r *run) readKept(res pgx.BatchResults) (map[keptFor][]int, error) {
 		if _, ok := r.strips[number]; !ok {
 			r.strips[number] = strip{class: k.class, until: slices.Repeat([]int64{math.MaxInt64}, legs), version: anyVersion, coach: coach, row: row}
 		}
-		kept[k] = append(kept[k], number)
+		r.kept[k] = append(r.kept[k], number)
 		return nil
 	})
-	return kept, err
 }
 
 // fits says whether the class has as many seats free on the interval as the
@@ -679,9 +710,10 @@ func (s strip) seat(number int, now int64) plan.Seat {
 	return p
 }
 
-// readQueues reads a result of candidates. There are thousands: they are read as
-// they came.
-func (r *run) readQueues(res pgx.BatchResults, kept map[keptFor][]int) error {
+// readQueues reads a result with the first of some queues, at most limit of each.
+// cut: there may be more of those that have so many, and a plan may need them.
+// There are thousands: they are read as they came.
+func (r *run) readQueues(res pgx.BatchResults, limit int, cut bool) error {
 	return each(res, func(rows pgx.Rows) error {
 		var n [7]int64
 		raw := rows.RawValues()
@@ -696,11 +728,15 @@ func (r *run) readQueues(res pgx.BatchResults, kept map[keptFor][]int) error {
 		class := string(raw[0])
 		iv := plan.Interval{From: int(n[0]), To: int(n[1])}
 		o := plan.Order{Number: n[2], Score: n[3], Quantity: int(n[4]), Together: plan.Together(n[5]), Passed: int(n[6])}
-		o.Kept = kept[keptFor{o.Number, class}]
+		o.Kept = r.kept[keptFor{o.Number, class}]
 		if r.queues[class] == nil {
-			r.queues[class] = map[plan.Interval][]plan.Order{}
+			r.queues[class], r.cut[class] = map[plan.Interval][]plan.Order{}, map[plan.Interval]bool{}
 		}
-		r.queues[class][iv] = append(r.queues[class][iv], o)
+		orders := append(r.queues[class][iv], o)
+		r.queues[class][iv] = orders
+		if cut && len(orders) == limit {
+			r.cut[class][iv] = true
+		}
 		return nil
 	})
 }
@@ -732,7 +768,7 @@ func (r *run) classes() []plan.Class {
 		s := r.strips[number]
 		c := byID[s.class]
 		if c == nil {
-			c = &plan.Class{ID: s.class, Legs: len(s.until), Queues: r.queues[s.class]}
+			c = &plan.Class{ID: s.class, Legs: len(s.until), Queues: r.queues[s.class], Cut: r.cut[s.class]}
 			byID[s.class] = c
 		}
 		p := s.seat(number, now)

@@ -103,9 +103,10 @@ WHERE k.sale_id = $1 AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_
   AND EXISTS (SELECT 1 FROM standby_gaps($1, $2) g WHERE g.class = k.class AND g.leg_from <= k.leg_from AND g.leg_to >= k.leg_to);
 
 -- name: due-candidates
--- The first orders of each queue inside the gaps of due seats: $3, and one more
--- for each due release, as a run may serve so many of one queue. One that
--- has had seats kept for it for as long as they may be counts as never passed.
+-- The first $3 orders of each queue inside the gaps of due seats: a plan asks for
+-- more where it needs them (heads), and most rows of a long queue are read for
+-- nothing. One that has had seats kept for it for as long as they may be counts as
+-- never passed.
 -- The intervals are found by skipping from one to the next in the index: what
 -- this costs does not depend on how many wait. The score, beyond every score,
 -- belongs to that: without it the scan begins at the last page of the interval
@@ -128,8 +129,7 @@ SELECT i.class, i.leg_from, i.leg_to, c.number, c.score, c.quantity, c.together,
 FROM (SELECT DISTINCT class, leg_from, leg_to FROM i WHERE leg_to <= last) i CROSS JOIN LATERAL (
     SELECT q.number, q.score, q.quantity, q.together, q.passed, q.kept_until FROM standby_queue q
     WHERE q.sale_id = $1 AND q.class = i.class AND q.leg_from = i.leg_from AND q.leg_to = i.leg_to
-    ORDER BY q.score LIMIT $3 + (SELECT count(*) FROM (
-        SELECT 1 FROM seat_release WHERE sale_id = $1 AND done_at IS NULL LIMIT $2) n)) c;
+    ORDER BY q.score LIMIT $3) c;
 
 -- name: new-strips
 -- Seats with a free leg of the classes that new orders wait for, and where they are.

@@ -33,12 +33,12 @@ func TestPlan(t *testing.T) {
 			"exact": 8_000, "rest": 8_000, "group": 5_000, "let go": 250, "keep": 6_000, "pass: group": 10_000, "pass: apart": 2_000,
 			"newcomer": 2_000, "newcomer behind older": 4_000, "tie": 600, "several classes": 8_000, "behind ten": 10_000,
 			"REFUND": 10_000, "TIMEOUT": 8_000, "RESCHEDULE": 4_000, "EXTRA_SEAT": 3_000, "ABANDON": 250, "keep's end": 500,
-			"keep apart": 500, "keep row": 500, "keep coach": 500, "not beside": 500,
+			"short": 5_000, "never short": 5_000, "keep apart": 500, "keep row": 500, "keep coach": 500, "not beside": 500,
 		}},
 		{"large", 120, 3, false, map[string]int{
 			"exact": 300, "rest": 3_000, "group": 1_000, "let go": 5, "keep": 2_000, "pass: group": 3_000, "pass: apart": 10_000, "newcomer": 20,
 			"newcomer behind older": 50, "several classes": 1_000, "behind ten": 10_000, "REFUND": 1_000, "TIMEOUT": 800, "RESCHEDULE": 300,
-			"EXTRA_SEAT": 200, "ABANDON": 50, "keep's end": 100,
+			"EXTRA_SEAT": 200, "ABANDON": 50, "keep's end": 100, "short": 50,
 		}},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
@@ -327,6 +327,11 @@ func (w *planWorld) run() error {
 	if again := w.input(); !reflect.DeepEqual(in, again) {
 		return fmt.Errorf("Make changed its input to\n%+v", in)
 	}
+	if asked, err := w.planAsking(in); err != nil {
+		return err
+	} else if !reflect.DeepEqual(asked, got) {
+		return fmt.Errorf("%s\nwith the queues read as it asks for them %+v", w.shown(in, got), asked)
+	}
 	deeds, notes := model.Decide(modelSale(in))
 	w.met["tie"] += notes.Ties
 	if want := modelPlan(in, deeds); !reflect.DeepEqual(got, want) {
@@ -347,6 +352,41 @@ func planMade(in plan.Input) (p plan.Plan, err error) {
 		}
 	}()
 	return plan.Make(in), nil
+}
+
+// planAsking plans with the first few of each queue, and with more of those that
+// the plan is short of, until it is of none.
+func (w *planWorld) planAsking(in plan.Input) (plan.Plan, error) {
+	all, few := in.Classes, 1+w.IntN(5)
+	in.Classes = slices.Clone(all)
+	given := func(i int, iv plan.Interval, n int) {
+		c := &in.Classes[i]
+		c.Queues[iv] = all[i].Queues[iv][:min(n, len(all[i].Queues[iv]))]
+		c.Cut[iv] = len(c.Queues[iv]) < len(all[i].Queues[iv])
+	}
+	for i := range all {
+		in.Classes[i].Queues, in.Classes[i].Cut = map[plan.Interval][]plan.Order{}, map[plan.Interval]bool{}
+		for iv := range all[i].Queues {
+			given(i, iv, few)
+		}
+	}
+	for asked := 0; ; asked++ {
+		made, err := planMade(in)
+		if err != nil {
+			return made, err
+		}
+		if len(made.Short) == 0 {
+			w.met[map[bool]string{false: "never short", true: "short"}[asked > 0]]++
+			return made, nil
+		}
+		for _, q := range made.Short {
+			i := slices.Index(w.classes, q.Class)
+			if !in.Classes[i].Cut[q.Interval] {
+				return made, fmt.Errorf("it asks for more of %+v, of which it has all", q)
+			}
+			given(i, q.Interval, 2*len(in.Classes[i].Queues[q.Interval]))
+		}
+	}
 }
 
 // shown is an input, where one can read it, and a plan.

@@ -69,6 +69,13 @@ func Make(in Input) Plan {
 		r.newcomer(&in.Newcomers[i])
 	}
 	slices.Sort(r.plan.Considered)
+	for _, c := range r.classes {
+		for i := range c.queues {
+			if q := &c.queues[i]; q.short {
+				r.plan.Short = append(r.plan.Short, Queue{c.ID, q.Interval})
+			}
+		}
+	}
 	return r.plan
 }
 
@@ -155,6 +162,7 @@ func (g *gapWork) stuck() []stuckHead {
 		}
 		at := slices.IndexFunc(queue.orders, func(o Order) bool { return !g.served[o.Number] })
 		if at < 0 {
+			queue.short = queue.cut
 			continue
 		}
 		head := &queue.orders[at]
@@ -247,6 +255,9 @@ func (r *run) candidates(q *queue) iter.Seq[*Order] {
 					return
 				}
 			}
+		}
+		if looked < LookedAt {
+			q.short = q.cut
 		}
 	}
 }

@@ -97,9 +97,19 @@ type Class struct {
 	Legs  int
 	Seats []Seat    // every seat that has a free leg or is kept for a candidate, ascending; due seats among them
 	Due   []Release // oldest first
-	// Queues are the first of each queue by score: LookedAt, and as many more as the
-	// run may serve, which is one for each due seat of the sale and one a newcomer.
+	// Queues are the first of each queue by score. LookedAt, and as many more as the
+	// run may serve, which is one for each due seat of the sale and one a newcomer,
+	// are enough; with fewer the plan may be Short.
 	Queues map[Interval][]Order
+	// Cut are those of Queues that may have more orders than are given, and may be
+	// needed.
+	Cut map[Interval]bool
+}
+
+// Queue names a queue.
+type Queue struct {
+	Class string
+	Interval
 }
 
 // Input is all that a run looks at: the classes of one sale and its newcomers
@@ -156,4 +166,8 @@ type Plan struct {
 	// considered, a leg of theirs that came free unnoticed would go past the queues
 	// to the open sale.
 	Considered []int
+	// Short are the queues that were looked at to the end of what is given and are
+	// Cut, in no order, each once. If there are any the rest is not to be used: give
+	// more of these, and plan anew.
+	Short []Queue
 }

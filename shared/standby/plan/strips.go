@@ -30,6 +30,8 @@ type strips struct {
 type queue struct {
 	Interval
 	orders []Order
+	cut    bool // there may be more
+	short  bool // and they were asked for
 }
 
 // most is how many people could sit, each way of sitting, when it was asked first.
@@ -54,7 +56,7 @@ func stripsOf(in *Class) *strips {
 	c.coaches = group(in.Seats, c.coach, func(s *Seat) int { return s.Coach })
 	c.queues = make([]queue, 0, len(in.Queues))
 	for iv, orders := range in.Queues {
-		c.queues = append(c.queues, queue{iv, orders})
+		c.queues = append(c.queues, queue{Interval: iv, orders: orders, cut: in.Cut[iv]})
 	}
 	slices.SortFunc(c.queues, func(a, b queue) int { return cmp.Or(cmp.Compare(a.To, b.To), cmp.Compare(a.From, b.From)) })
 	c.places = make(map[Interval]int, len(c.queues))
