@@ -1,7 +1,9 @@
 -- +goose Up
 -- The sale in Postgres: what is sold, the seats and who has them. Every key
 -- starts with sale_id (law 8). No foreign key points at sale from a hot table:
--- each insert would lock the sale's row.
+-- each insert would lock the sale's row. A list of words in a CHECK is one literal:
+-- each statement that writes reads its table's constraints anew, and words that
+-- stand one by one made an insert of an order a third longer (measured).
 
 -- +goose StatementBegin
 DO $$

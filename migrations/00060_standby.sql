@@ -2,7 +2,7 @@
 -- Standby: orders that wait for seats, and their queues. Postgres is the queue's
 -- truth: an order stands in standby_queue once for each of its classes exactly
 -- while it is queued or pending. Rows are locked in the one order: match row,
--- accounts, bookings, seats, orders, queue rows, due rows (law 2).
+-- accounts, bookings, seats, orders, queue rows by number and class, due rows (law 2).
 --
 --   authorising -> queued | pending -> matched -> booked
 --   authorising, queued, pending -> cancelling -> cancelled
@@ -259,6 +259,7 @@ DECLARE
     v_left integer;
     v_score bigint;
 BEGIN
+    PERFORM 1 FROM standby_queue WHERE sale_id = p_sale AND number = p_number ORDER BY class FOR UPDATE; -- as `match` locks them
     DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number;
     GET DIAGNOSTICS v_left = ROW_COUNT;
     v_open := standby_void(p_sale, p_number, p_trace);
@@ -489,22 +490,15 @@ BEGIN
     FROM (SELECT n.number, n.k, a.live_seats + sum(d.quantity) OVER (PARTITION BY d.account ORDER BY n.k) AS total
           FROM unnest(p_numbers) WITH ORDINALITY n (number, k)
           JOIN standby_order d ON d.sale_id = p_sale AND d.number = n.number
-          JOIN account_sale a ON a.sale_id = p_sale AND a.account = d.account) x
-    WHERE x.total > s.account_limit ORDER BY x.k LIMIT 1;
+          LEFT JOIN account_sale a ON a.sale_id = p_sale AND a.account = d.account) x
+    WHERE (x.total > s.account_limit) IS NOT FALSE ORDER BY x.k LIMIT 1;
     IF v_bad IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'limit', DETAIL = v_bad::text;
     END IF;
     UPDATE account_sale a SET live_seats = a.live_seats + n.quantity, seat_limit = s.account_limit
     FROM (SELECT d.account, sum(d.quantity) AS quantity FROM standby_order d
           WHERE d.sale_id = p_sale AND d.number = ANY (p_numbers) GROUP BY d.account) n
-    WHERE a.sale_id = p_sale AND a.account = n.account AND a.live_seats + n.quantity <= s.account_limit;
-    -- Whose account did not change has none.
-    SELECT max(d.number) INTO v_bad FROM standby_order d
-    WHERE d.sale_id = p_sale AND d.number = ANY (p_numbers) AND NOT EXISTS (
-        SELECT 1 FROM account_sale a WHERE a.sale_id = p_sale AND a.account = d.account AND a.xmin = pg_current_xact_id()::xid);
-    IF v_bad IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'HF004', MESSAGE = 'limit', DETAIL = v_bad::text;
-    END IF;
+    WHERE a.sale_id = p_sale AND a.account = n.account;
     INSERT INTO booking (sale_id, number, account, class, leg_from, leg_to, seats, quantity, state, amount, currency,
         made_at, ends_at, limit_at, departs_at, passengers, contact, origin, history, trace_id)
     SELECT p_sale, n.booking, d.account, n.class, d.leg_from, d.leg_to, p_seats[n.last - n.count + 1:n.last], d.quantity, 'held',

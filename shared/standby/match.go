@@ -237,6 +237,8 @@ const (
 	stateTaken   = "HF001" // a seat is not free
 	stateRefused = "HF004" // an order may not be served; the message says why, the detail which
 	stateAnew    = "HF005" // a seat is not as it was read
+
+	stateDeadlock = "40P01"
 )
 
 // do works once. some: there was something to do, so there may be more.
@@ -396,6 +398,9 @@ func (r *run) try(ctx context.Context, begin func(context.Context, pgx.Tx, *plan
 	})
 	if err == nil {
 		r.did.add(did)
+	}
+	if store.State(err) == stateDeadlock {
+		err = errAnew // nobody's fault, least of all the releases'
 	}
 	return some, after, err
 }
@@ -862,14 +867,14 @@ func (r *run) write(ctx context.Context, tx pgx.Tx, made plan.Plan, did *Did) (m
 	if len(served) > 0 {
 		move("seat", served, classes, counts, seats, letGoOf, letGo, whys)
 	}
+	// Whoever has seats kept for it was passed: all rows of queues are locked at once.
+	if classes, orders, times := passes(made.Passes); len(orders) > 0 {
+		move("passed", classes, orders, times)
+	}
 	if len(keep) > 0 {
 		move("keep", keepFor, keepClasses, keep, from, to)
 	}
 	tail := 0
-	if classes, orders, times := passes(made.Passes); len(orders) > 0 {
-		b.Queue(matchSQL["passed"], r.sale, classes, orders, times)
-		tail++
-	}
 	var done []int64
 	var results [][]byte
 	outcomes := map[string][]line.Outcome{}

@@ -175,10 +175,13 @@ SELECT standby_seat($1, $2, $3, $4, $5, $6, $7, $8);
 SELECT standby_keep($1, $2, $3, $4, $5, $6);
 
 -- name: passed
--- Heads that could not be served, and how often in this run.
+-- Heads that could not be served, and how often in this run. All rows of these
+-- orders are locked as they leave their queues: in order of number, then class.
+WITH l AS MATERIALIZED (
+    SELECT q.class, q.number FROM standby_queue q WHERE q.sale_id = $1 AND q.number = ANY ($3) ORDER BY q.number, q.class FOR UPDATE)
 UPDATE standby_queue q SET passed = q.passed + p.times
-FROM unnest($2::text[], $3::bigint[], $4::integer[]) p (class, number, times)
-WHERE q.sale_id = $1 AND q.number = p.number AND q.class = p.class;
+FROM unnest($2::text[], $3::bigint[], $4::integer[]) p (class, number, times), l
+WHERE q.sale_id = $1 AND q.number = p.number AND q.class = p.class AND l.number = p.number AND l.class = p.class;
 
 -- name: considered
 SELECT seat_considered($1, $2);

@@ -6,7 +6,6 @@
 package standby
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -192,11 +191,8 @@ func (o *Orders) Join(ctx context.Context, sale *catalog.Sale, w Wish) (Joined, 
 	if err := sale.OpenAt(time.Now().Add(earlySlack), p.f); problem.Is(err, problem.NotOpenYet) {
 		return Joined{}, err
 	}
-	if full := o.mustWait(ctx, sale, w, p); full != nil {
-		// The same request may have made its order before there were seats.
-		if known, err := o.known(ctx, sale.ID, w); err != nil || !known {
-			return Joined{}, cmp.Or(err, full)
-		}
+	if err := o.mustWait(ctx, sale, w, p); err != nil {
+		return Joined{}, err
 	}
 	passengers, contact := []byte("[]"), []byte("{}")
 	if len(w.Passengers) > 0 {
@@ -241,14 +237,6 @@ func (o *Orders) Join(ctx context.Context, sale *catalog.Sale, w Wish) (Joined, 
 		out.Payment = *a.Payment
 	}
 	return out, nil
-}
-
-// known says whether the same request has made its order already.
-func (o *Orders) known(ctx context.Context, sale int64, w Wish) (there bool, err error) {
-	err = o.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
-		return q.QueryRow(ctx, orderSQL["known"], sale, w.Account, w.Key).Scan(&there)
-	})
-	return there, err
 }
 
 // spot checks a wish and reads its names.
@@ -331,19 +319,28 @@ func widest(sale *catalog.Sale, class string) (row, coach int) {
 }
 
 // mustWait refuses an order for what the open sale can give now (DESIGN 8): by the
-// replica's map, so by what was true within the last second.
+// map, which is a second old at most, and where that has seats by Postgres, as the
+// last of them may just be sold. The same request may have made its order before
+// there were seats.
 func (o *Orders) mustWait(ctx context.Context, sale *catalog.Sale, w Wish, p spot) error {
 	m, err := o.maps.Get(ctx, sale)
 	if err != nil {
 		return err
 	}
-	for _, id := range w.Classes {
-		if m.Left(id, p.f, p.t) >= w.Quantity {
-			class, _ := sale.Class(id)
-			return problem.New(problem.WrongState, "There are seats in %s now: buy them.", class.Title)
-		}
+	classes := slices.DeleteFunc(slices.Clone(w.Classes), func(id string) bool { return m.Left(id, p.f, p.t) < w.Quantity })
+	if len(classes) == 0 {
+		return nil
 	}
-	return nil
+	var known bool
+	var free *string
+	err = o.db.Do(ctx, func(ctx context.Context, q store.Querier) error {
+		return q.QueryRow(ctx, orderSQL["known-or-free"], sale.ID, w.Account, w.Key, classes, p.f, p.t, w.Quantity).Scan(&known, &free)
+	})
+	if err != nil || known || free == nil {
+		return err
+	}
+	class, _ := sale.Class(*free)
+	return problem.New(problem.WrongState, "There are seats in %s now: buy them.", class.Title)
 }
 
 // refusal is the problem that a code of standby_join stands for.

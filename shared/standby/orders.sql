@@ -42,6 +42,14 @@ ORDER BY s.sale_id LIMIT $1;
 -- name: expire-orders
 SELECT standby_expire($1, $2);
 
--- name: known
--- Whether the same request has made its order already.
-SELECT EXISTS (SELECT 1 FROM standby_order WHERE sale_id = $1 AND account = $2 AND request_key = $3);
+-- name: known-or-free
+-- Whether the same request has made its order already, and the first of these
+-- classes in which the open sale can give as many seats.
+SELECT EXISTS (SELECT 1 FROM standby_order WHERE sale_id = $1 AND account = $2 AND request_key = $3),
+    (SELECT k.class FROM unnest($4::text[]) WITH ORDINALITY k (class, place)
+     WHERE $7 <= (SELECT count(*) FROM (
+         SELECT 1 FROM seat s
+         WHERE s.sale_id = $1 AND s.class = k.class AND $6 <= s.legs
+           AND clock_timestamp() >= ALL (s.taken_until[$5:$6]) AND s.considered_at >= ALL (s.taken_until[$5:$6])
+         LIMIT $7) f)
+     ORDER BY k.place LIMIT 1);

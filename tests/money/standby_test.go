@@ -1057,6 +1057,12 @@ func TestStandbyWishes(t *testing.T) {
 	if _, err := w.tryJoin(w.wish("c", func(j *payment.Joining) { j.Classes, j.Quantity = []string{"first"}, 2 })); err != nil {
 		t.Errorf("two where there is one: %v", err)
 	}
+	// The last is sold, and whoever comes too late for it may wait at once, though the
+	// map still has it.
+	w.take("first", 7)
+	if _, err := w.tryJoin(w.wish("d", func(j *payment.Joining) { j.Classes = []string{"first"} })); err != nil {
+		t.Errorf("a moment after the last seat: %v", err)
+	}
 	if n := w.count(`SELECT count(*) FROM standby_order WHERE sale_id = $1 AND account = 'a'`, w.sale); n != 3 {
 		t.Errorf("%d orders of what was refused", n)
 	}

@@ -363,6 +363,60 @@ func TestMatchManyAtOnce(t *testing.T) {
 	}
 }
 
+// Orders leave their queues in order of number, as standby_expire ends them; match
+// counts whom it passed, whose places are in another order. Neither ends up
+// waiting for the other.
+func TestQueueRowsAreLockedInOrder(t *testing.T) {
+	w := newMatching(t, 2, 1)
+	held := w.take(1, 2, 1)
+	first, second := w.order("a", 2, 2, 2), w.order("b", 1, 1, 2) // groups: passed
+	for _, order := range []int64{second, first} {
+		for _, table := range []string{"standby_queue", "standby_due", "standby_order"} {
+			w.exec(`UPDATE `+table+` SET score = 1000000 - number WHERE sale_id = $1 AND number = $2`, w.sale, order)
+		}
+	}
+	w.match()
+	w.letGo("seat-1-1", held[0])
+
+	tx, err := w.db.Owner.Begin(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(w.ctx)
+	leave := func(order int64, account string) {
+		t.Helper()
+		var code string
+		if err := tx.QueryRow(w.ctx, `SELECT standby_leave($1, $2, $3, '')->>'code'`, w.sale, order, account).Scan(&code); err != nil || code != "left" {
+			t.Fatalf("%s leaves: %s %v", account, code, err)
+		}
+	}
+	if _, err := tx.Exec(w.ctx, `SET LOCAL lock_timeout = '300ms'`); err != nil { // less than a deadlock lasts
+		t.Fatal(err)
+	}
+	leave(first, "a")
+	type result struct {
+		did standby.Did
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		did, err := w.m.Match(w.ctx, w.sale)
+		done <- result{did, err}
+	}()
+	waitFor(t, func() bool {
+		var waits bool
+		err := w.db.Owner.QueryRow(w.ctx, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
+		return err == nil && waits
+	})
+	leave(second, "b")
+	if err := tx.Commit(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.err != nil || r.did.Releases != 1 || r.did.SetAside != 0 {
+		t.Errorf("%+v %v", r.did, r.err)
+	}
+}
+
 // Field case 43: a release after closing brings no match, and who waits is let
 // off; while the sale is paused nothing moves, and what is due stays due.
 func TestMatchClosedAndPaused(t *testing.T) {

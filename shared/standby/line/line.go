@@ -73,9 +73,10 @@ const (
 	tombstone = 10 * time.Minute    // longer than any call may take
 	keep      = 40 * 24 * time.Hour // of a sale's markers after its queues were last tended
 	// What follows a commit is gathered: many who join at once cost one look, and
-	// `match` scans for new orders ten times a second, not once for each of them.
-	nudgeEvery    = 100 * time.Millisecond
-	mirrorEvery   = 50 * time.Millisecond
+	// `match` scans for new orders four times a second, not once for each of them, as
+	// what comes free waits while it does. The first of them are served at once.
+	nudgeEvery    = 250 * time.Millisecond
+	mirrorEvery   = 100 * time.Millisecond
 	mirrorMost    = 1000             // calls of Mirror that one run answers
 	mirrorFlights = 16               // runs at a time; one of a sale, as two would do the same rows
 	mirrorTime    = 30 * time.Second // of a run
