@@ -61,8 +61,8 @@ CREATE INDEX standby_order_authorising ON standby_order (sale_id, authorise_by) 
 CREATE INDEX standby_order_pending ON standby_order (sale_id, number) WHERE state = 'pending';
 CREATE INDEX standby_order_matched ON standby_order (sale_id, matched_at) WHERE matched_at IS NOT NULL;
 
--- The queues. quantity and together stand here too: `match` looks at ten of a
--- queue and reads nothing else. passed counts how often this head was passed;
+-- The queues. quantity and together stand here too: `match` looks at the first of a
+-- queue and reads nothing else of them. passed counts how often this head was passed;
 -- kept_until is when seats are kept for it no more, once some were.
 CREATE TABLE standby_queue (
     sale_id  bigint NOT NULL,
@@ -584,15 +584,22 @@ CREATE FUNCTION standby_unkeep(p_sale bigint) RETURNS integer
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     b record;
+    v_numbers bigint[];
+    v_seats integer[]; -- one each
     v_at timestamptz;
     v_n integer := 0;
 BEGIN
-    FOR b IN SELECT k.number, k.class, k.seats, k.leg_from, k.leg_to FROM booking k
-             WHERE k.sale_id = p_sale AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > clock_timestamp()
-               AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = p_sale AND q.number = k.kept_for
-                               OFFSET 0) -- asked of each, as a join would read all queues
-             ORDER BY k.number FOR UPDATE
-    LOOP
+    SELECT array_agg(x.number), array_agg(x.seat) INTO v_numbers, v_seats
+    FROM (SELECT k.number, k.seats[1] AS seat FROM booking k
+          WHERE k.sale_id = p_sale AND k.kept_for IS NOT NULL AND k.state = 'held' AND k.ends_at > clock_timestamp()
+            AND NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = p_sale AND q.number = k.kept_for
+                            OFFSET 0) -- asked of each, as a join would read all queues
+          ORDER BY k.number FOR UPDATE) x;
+    IF v_numbers IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM seat_lock(p_sale, v_seats);
+    FOR b IN SELECT number, class, seats, leg_from, leg_to FROM booking WHERE sale_id = p_sale AND number = ANY (v_numbers) ORDER BY number LOOP
         BEGIN
             v_at := seat_let_go(p_sale, b.number, b.seats, b.leg_from, b.leg_to);
         EXCEPTION WHEN SQLSTATE 'HF001' THEN

@@ -7,7 +7,8 @@ import (
 )
 
 // Gather makes few calls of many: what is asked for while a call is in the air
-// waits and goes out together with the next one. A lone caller waits for nobody.
+// waits and goes out together with the next one. A lone caller waits for nobody,
+// unless calls are kept apart.
 type Gather[T, R any] struct {
 	run     func([]T) ([]R, error)
 	most    int // items of a call

@@ -37,7 +37,7 @@ const (
 	matchNewcomers = 500  // new orders of one transaction
 	matchRuns      = 1000 // transactions of one call; then others have their turn
 	matchSales     = 1000 // of one MatchDue
-	matchAgain     = 5    // plans of one transaction's work before it counts as failed
+	matchAgain     = 5    // plans of one transaction's work; then it stays due
 	matchFirst     = 4    // orders that are read of each queue at first
 	passMost       = 10   // a group passed so often has seats kept for it (DESIGN 8)
 	setAside       = 3    // failures of a release before it is set aside
@@ -262,6 +262,7 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 	for range matchAgain {
 		var after func(context.Context)
 		some, after, err = r.try(ctx, begin)
+		err = r.anew(ctx, err)
 		if err == nil {
 			if after != nil {
 				after(ctx)
@@ -272,7 +273,7 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 			return true, nil
 		}
 		if errors.Is(err, errAnew) && len(r.refused) > 0 {
-			err = r.settle(ctx, false)
+			err = r.anew(ctx, r.settle(ctx, false))
 		}
 		if err != nil && !errors.Is(err, errAnew) {
 			return false, err
@@ -281,6 +282,15 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 	// Seats moved under every plan, which takes a crowd at just these seats, and what
 	// is due stays due; or orders were refused, one a plan, and there may be more.
 	return r.did.Refused > 0, nil
+}
+
+// anew makes errAnew of a deadlock: it is nobody's fault, least of all the releases'.
+func (r *run) anew(ctx context.Context, err error) error {
+	if store.State(err) == stateDeadlock {
+		slog.WarnContext(ctx, "match: a deadlock", "sale", r.sale, "error", err)
+		return errAnew
+	}
+	return err
 }
 
 // looked is what a look without a lock says of a sale.
@@ -398,9 +408,6 @@ func (r *run) try(ctx context.Context, begin func(context.Context, pgx.Tx, *plan
 	})
 	if err == nil {
 		r.did.add(did)
-	}
-	if store.State(err) == stateDeadlock {
-		err = errAnew // nobody's fault, least of all the releases'
 	}
 	return some, after, err
 }

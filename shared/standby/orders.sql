@@ -44,12 +44,15 @@ SELECT standby_expire($1, $2);
 
 -- name: known-or-free
 -- Whether the same request has made its order already, and the first of these
--- classes in which the open sale can give as many seats.
+-- classes in which the open sale can give as many seats: where somebody waits, of
+-- those that `match` has passed by.
 SELECT EXISTS (SELECT 1 FROM standby_order WHERE sale_id = $1 AND account = $2 AND request_key = $3),
     (SELECT k.class FROM unnest($4::text[]) WITH ORDINALITY k (class, place)
      WHERE $7 <= (SELECT count(*) FROM (
          SELECT 1 FROM seat s
-         WHERE s.sale_id = $1 AND s.class = k.class AND $6 <= s.legs
-           AND clock_timestamp() >= ALL (s.taken_until[$5:$6]) AND s.considered_at >= ALL (s.taken_until[$5:$6])
+         WHERE s.sale_id = $1 AND s.class = k.class AND 1 <= $5 AND $5 <= $6 AND $6 <= s.legs
+           AND clock_timestamp() >= ALL (s.taken_until[$5:$6])
+           AND (s.considered_at >= ALL (s.taken_until[$5:$6])
+                OR NOT EXISTS (SELECT 1 FROM standby_queue q WHERE q.sale_id = $1 AND q.class = k.class OFFSET 0))
          LIMIT $7) f)
      ORDER BY k.place LIMIT 1);

@@ -157,8 +157,7 @@ var planted = []fault{
 		{"seat_take", "NOT p_standby_first", "true"}}},
 	{name: "match does not look at the account's limit", seenBy: []string{"audit"}, edits: []edit{
 		{"standby_seat", "live_seats = a.live_seats + n.quantity", "live_seats = LEAST(a.live_seats + n.quantity, s.account_limit)"},
-		{"standby_seat", " AND a.live_seats + n.quantity <= s.account_limit", ""},
-		{"standby_seat", "WHERE x.total > s.account_limit", "WHERE false"}}},
+		{"standby_seat", "WHERE (x.total > s.account_limit) IS NOT FALSE", "WHERE false"}}},
 	{name: "who leaves stays in the queue and is matched", seenBy: []string{"orders"}, edits: []edit{
 		{"standby_end", "DELETE FROM standby_queue WHERE sale_id = p_sale AND number = p_number", "PERFORM 1"},
 		{"standby_seat", "o.state NOT IN ('queued', 'pending')", "o.state NOT IN ('queued', 'pending', 'cancelling', 'cancelled')"}}},

@@ -1057,6 +1057,14 @@ func TestStandbyWishes(t *testing.T) {
 	if _, err := w.tryJoin(w.wish("c", func(j *payment.Joining) { j.Classes, j.Quantity = []string{"first"}, 2 })); err != nil {
 		t.Errorf("two where there is one: %v", err)
 	}
+	w.exec(`UPDATE standby_order SET state = 'cancelled', ended_at = now() WHERE account = 'c'`)
+	w.exec(`UPDATE payment SET step = 'settled', settled_at = now(), ask_at = NULL WHERE account = 'c'`)
+	w.exec(`DELETE FROM standby_queue WHERE sale_id = $1`, w.sale)
+	// Where nobody waits the open sale has what came free before match looked at it.
+	w.exec(`UPDATE seat SET considered_at = '-infinity' WHERE sale_id = $1`, w.sale)
+	if _, err := w.tryJoin(w.wish("c", func(j *payment.Joining) { j.Classes, j.Key = []string{"first"}, "again" })); !problem.Is(err, problem.WrongState) {
+		t.Errorf("a seat that match has not looked at, and nobody waits: %v", err)
+	}
 	// The last is sold, and whoever comes too late for it may wait at once, though the
 	// map still has it.
 	w.take("first", 7)
