@@ -284,6 +284,11 @@ func (o *Orders) spot(sale *catalog.Sale, w *Wish) (p spot, err error) {
 			}
 		}
 	}
+	for _, class := range w.Classes {
+		if seats := len(sale.ClassSeats(class)); w.Quantity > seats {
+			return p, problem.Invalid("quantity", "must be at most %d: class %s has no more seats", seats, class)
+		}
+	}
 	p.departs = sale.DepartsFrom(p.f)
 	p.until = w.Until
 	switch {

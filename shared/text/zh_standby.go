@@ -6,6 +6,7 @@ func init() {
 		"must name 1 to %d classes of this sale":                             "须为本次销售的 1 至 %d 个等级",
 		"has no numbered seats, so nobody waits for it":                      "没有编号座位，不能候补",
 		"class %s has at most %d seats together":                             "等级 %s 最多有 %d 个相连的座位",
+		"must be at most %d: class %s has no more seats":                     "最多 %d：等级 %s 没有更多座位",
 		"must be ahead, and not after this sale closes":                      "须晚于现在，且不晚于本次销售的截止时间",
 		"There are seats in %s now: buy them.":                               "%s 现在有票，请直接购买。",
 		"At most %d of your orders can wait here at a time.":                 "您在此最多可同时有 %d 个候补订单。",

@@ -780,6 +780,37 @@ func TestStandbyFree(t *testing.T) {
 	w.settled()
 }
 
+// A screening is a sale with one leg: people wait for a class, name no stops, and
+// two of them get the two seats beside each other that come free.
+func TestStandbyScreening(t *testing.T) {
+	w := setup(t, options{})
+	w.sale = w.db.OpenSale(t, 1, 4)
+	w.exec(`UPDATE sale SET kind = 'show', title = 'The Lighthouse Keeper' WHERE sale_id = $1`, w.sale)
+	var pairs []int64
+	for _, seats := range [][]int{{1, 4}, {2, 3}} {
+		var number int64
+		w.scan(&number, `SELECT (hold_seats($1, $2, $2, 'h', NULL, NULL, 'second', 1, 1, $3, NULL, 2, 0, NULL, '[]', '{}', NULL, 'customer', '')->>'number')::bigint`,
+			w.sale, w.key(), seats)
+		w.exec(`SELECT seat_book($1, $2, $3, 1, 1)`, w.sale, number, seats)
+		w.exec(`UPDATE booking SET state = 'booked' WHERE sale_id = $1 AND number = $2`, w.sale, number)
+		pairs = append(pairs, number)
+	}
+	if _, err := w.tryJoin(w.wish("z", func(j *payment.Joining) { j.From, j.To, j.Quantity = "", "", 5 })); !problem.Is(err, problem.Unprocessable) {
+		t.Errorf("five for a hall of four: %v", err)
+	}
+	j := w.queued("a", func(j *payment.Joining) { j.From, j.To, j.Quantity, j.Together = "", "", 2, true })
+	w.give(pairs[1])
+	w.serve(j)
+	w.fulfil()
+	o := w.order(j)
+	var seats []int
+	w.scan(&seats, `SELECT seats FROM booking WHERE sale_id = $1 AND number = $2`, w.sale, o.Booking)
+	if o.State != standby.Booked || !slices.Equal(seats, []int{2, 3}) {
+		t.Errorf("%+v has %v", o, seats)
+	}
+	w.settled()
+}
+
 func TestStandbyLeave(t *testing.T) {
 	w := waiting(t, options{})
 	w.sellOut()
@@ -1016,6 +1047,7 @@ func TestStandbyWishes(t *testing.T) {
 		{"another gateway", func(j *payment.Joining) { j.Gateway = "stripe" }, problem.Unprocessable, "gateway"},
 		{"no gateway", func(j *payment.Joining) { j.Gateway = "" }, problem.Unprocessable, "gateway"},
 		{"more together than a coach has", func(j *payment.Joining) { j.Classes, j.Quantity, j.Together = []string{"first"}, 3, true }, problem.Unprocessable, "together"},
+		{"more than the class has", func(j *payment.Joining) { j.Classes, j.Quantity = []string{"first"}, 3 }, problem.Unprocessable, "quantity"},
 		{"more people than seats", func(j *payment.Joining) {
 			j.Passengers = []booking.Passenger{{Name: "A"}, {Name: "B"}}
 		}, problem.Unprocessable, "passengers"},
