@@ -140,6 +140,16 @@ func (w *world) reconcile(ctx context.Context, r *replica) error {
 	return err
 }
 
+// askAll asks the gateway about every payment that is due to be asked about. The net
+// asks about some of a sale in a run, and hundreds of orders may wait.
+func (w *world) askAll(ctx context.Context, r *replica) error {
+	for {
+		if n, err := r.payments.AskDue(ctx); err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
 // mail is what somebody was told: a ticket, or news by their template.
 type mail struct {
 	kind, template string
@@ -186,6 +196,7 @@ func (w *world) drain(c *checker) {
 		w.exec(`UPDATE gateway_event SET due_at = clock_timestamp() WHERE applied_at IS NULL`)
 		for _, r := range w.replicas {
 			w.work("", func() error { return w.tick(w.ctx, r) })
+			w.work("", func() error { return w.askAll(w.ctx, r) })
 			w.work("", func() error { return w.reconcile(w.ctx, r) })
 		}
 		w.shut()
