@@ -237,8 +237,6 @@ const (
 	stateTaken   = "HF001" // a seat is not free
 	stateRefused = "HF004" // an order may not be served; the message says why, the detail which
 	stateAnew    = "HF005" // a seat is not as it was read
-
-	stateDeadlock = "40P01"
 )
 
 // do works once. some: there was something to do, so there may be more.
@@ -286,7 +284,7 @@ func (r *run) do(ctx context.Context) (some bool, err error) {
 
 // anew makes errAnew of a deadlock: it is nobody's fault, least of all the releases'.
 func (r *run) anew(ctx context.Context, err error) error {
-	if store.State(err) == stateDeadlock {
+	if store.Deadlock(err) {
 		slog.WarnContext(ctx, "match: a deadlock", "sale", r.sale, "error", err)
 		return errAnew
 	}
@@ -586,8 +584,8 @@ func (r *run) beginOrders(ctx context.Context, tx pgx.Tx, in *plan.Input) error 
 // may be served for each release and each new order.
 func (r *run) plan(ctx context.Context, tx pgx.Tx, in plan.Input) (plan.Plan, error) {
 	most := plan.LookedAt + len(r.releases) + len(r.newcomers)
+	in.Classes = r.classes() // with the run's own maps of queues
 	for first := matchFirst; ; {
-		in.Classes = r.classes()
 		made := plan.Make(in)
 		if len(made.Short) == 0 {
 			return made, nil

@@ -124,7 +124,11 @@ func (db *DB) run(ctx context.Context, f func(ctx context.Context) error) error 
 	return err
 }
 
-func retryable(err error) bool { return State(err) == "40P01" || State(err) == "40001" }
+// Deadlock says whether Postgres ended a transaction because it and others waited
+// for each other. Do and Tx have tried again by then.
+func Deadlock(err error) bool { return State(err) == "40P01" }
+
+func retryable(err error) bool { return Deadlock(err) || State(err) == "40001" }
 
 // State is the SQLSTATE of an error, "" for none. Constraint names are never
 // asked: they differ on a distributed table (SQL rule 6).
